@@ -129,6 +129,8 @@ struct ls_comm {
     job_cause suspect;
     ls_status suspect_status;
     int64_t suspect_until_ns;
+    /* that of the suspect has left, and works that wait for it are to fail */
+    bool has_lost_peer;
     uint64_t sequence; /* of the last collective */
     uint64_t n_met;    /* monitored barriers */
     call_log *calls;   /* reported to the hub; NULL: the backend compares calls itself */
@@ -180,14 +182,17 @@ struct engine {
     list_node fork_node;
 
     /* drive.c */
-    /* a work has ended, no thread drives, or none calls functions or waits in a group any more */
+    /* a work has ended, its event may be known, no thread drives, or none calls functions or waits
+     * in a group any more */
     ls_cond changed;
     ls_cond has_work; /* for the progress thread */
     ls_thread thread;
+    bool has_no_thread;   /* it could not be started */
     bool is_driven;       /* a caller drives */
     bool progress_sleeps; /* the progress thread is in backend->wait */
     bool is_stopping;
-    int n_waiting; /* callers that wait on `changed` */
+    int n_waiting;       /* callers that wait on `changed` */
+    int n_event_waiting; /* those that wait until an event is known */
     int n_held;   /* running works that progress without their caller: all with handles but those of
                    ls_work_waited(), and detached ones */
     int n_staged; /* staged works that have not ended */
@@ -286,6 +291,8 @@ bool drive_progress(engine *e);
 /* Until the work has ended (true; or its event is known, if it waits for that) or deadline_ns
  * (negative: never) has passed. */
 bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns);
+/* The thread that sleeps in the backend looks again. */
+void drive_wake(engine *e);
 /* One pass of a thread that does not wait. */
 void drive_pass(engine *e);
 /* The same, and the watchdog. */
@@ -311,9 +318,11 @@ void watch_report_cause(engine *e, const job_cause *cause); /* to the other rank
 ls_status watch_failure(const engine *e);
 /* A connection was lost while a group was created: waits shortly for the cause; returns it. */
 ls_status watch_explain(engine *e, ls_status st);
-void watch_poll_hub(engine *e);                        /* notifications only, at once */
+/* Notifications only, at once. may_progress: not within a call of the backend. */
+void watch_poll_hub(engine *e, bool may_progress);
+void watch_at(engine *e, int64_t at_ns);               /* watch_check() is due then, or earlier */
 void watch_shift_deadlines(engine *e, int64_t gap_ns); /* after this process was stopped */
-void watch_leave(engine *e, const ls_comm *comm); /* reports this rank's leave and last operation */
+void watch_leave(engine *e, ls_comm *comm); /* reports this rank's leave and last operation */
 
 /* --- forked.c --- */
 

@@ -172,30 +172,6 @@ void hublink_close(hublink *l)
 
 /* --- frames --- */
 
-static ls_status flush(hublink *l)
-{
-    const ls_status st = frame_queue_flush(&l->out, l->fd, l->name);
-
-    return st == LS_OK ? st : hublink_break(l, st);
-}
-
-ls_status hublink_send(hublink *l, uint32_t type, const wire_writer *body)
-{
-    ls_status st;
-
-    LS_TRY(check_link(l));
-    LS_TRY(wire_writer_status(body));
-    st = frame_queue_add(&l->out, type, body->data, body->bytes);
-    if (st != LS_OK) {
-        const size_t waiting = frame_queue_bytes(&l->out);
-
-        return waiting == 0 ? st
-                            : hublink_break(l, ls_fail(LS_EPEER, "%s does not read: %zu bytes wait",
-                                                       l->name, waiting));
-    }
-    return flush(l);
-}
-
 /* The next frame, after at most one read. *have = false: none has arrived. */
 static ls_status take_frame(hublink *l, frame *f, bool *have)
 {
@@ -215,6 +191,63 @@ static bool is_reply(const frame *f)
     return f->type == HUB_MESSAGE_REPLY;
 }
 
+static ls_status deliver(hublink *l, const frame *f)
+{
+    const ls_status st = l->on_push(l->push_arg, f);
+
+    return st == LS_OK ? st : hublink_break(l, ls_context(st, "%s", l->name));
+}
+
+/* Delivers all frames that have arrived but replies: late answers to abandoned requests. */
+static ls_status deliver_all(hublink *l)
+{
+    frame f;
+    bool have = true;
+
+    while (have) {
+        LS_TRY(take_frame(l, &f, &have));
+        if (have && !is_reply(&f))
+            LS_TRY(deliver(l, &f));
+    }
+    return LS_OK;
+}
+
+/* What the hub has sent before a failure to send counts: it is delivered. */
+static ls_status break_output(hublink *l, ls_status st)
+{
+    char kept[LS_ERROR_BYTES];
+
+    ls_error_save(kept);
+    hublink_break(l, st);
+    (void)!deliver_all(l);
+    ls_error_restore(kept);
+    return st;
+}
+
+static ls_status flush(hublink *l)
+{
+    const ls_status st = frame_queue_flush(&l->out, l->fd, l->name);
+
+    return st == LS_OK ? st : break_output(l, st);
+}
+
+ls_status hublink_send(hublink *l, uint32_t type, const wire_writer *body)
+{
+    ls_status st;
+
+    LS_TRY(check_link(l));
+    LS_TRY(wire_writer_status(body));
+    st = frame_queue_add(&l->out, type, body->data, body->bytes);
+    if (st != LS_OK) {
+        const size_t waiting = frame_queue_bytes(&l->out);
+
+        return waiting == 0 ? st
+                            : break_output(l, ls_fail(LS_EPEER, "%s does not read: %zu bytes wait",
+                                                      l->name, waiting));
+    }
+    return flush(l);
+}
+
 void hublink_end(hublink *l, ls_status st, const char *text)
 {
     if (l->over != LS_OK)
@@ -228,13 +261,6 @@ static ls_status check_over(const hublink *l)
     if (l->over != LS_OK)
         return ls_fail(l->over, "%s", l->over_text);
     return LS_OK;
-}
-
-static ls_status deliver(hublink *l, const frame *f)
-{
-    const ls_status st = l->on_push(l->push_arg, f);
-
-    return st == LS_OK ? st : hublink_break(l, ls_context(st, "%s", l->name));
 }
 
 /* Delivers the frames that have arrived with an answer: poll() does not show them. The answer's own
@@ -262,17 +288,9 @@ void hublink_trim(hublink *l)
 
 ls_status hublink_poll(hublink *l)
 {
-    frame f;
-    bool have = true;
-
     LS_TRY(check_link(l));
     LS_TRY(flush(l));
-    while (have) {
-        LS_TRY(take_frame(l, &f, &have));
-        if (have && !is_reply(&f)) // not a late answer to an abandoned request
-            LS_TRY(deliver(l, &f));
-    }
-    return LS_OK;
+    return deliver_all(l);
 }
 
 /* Calls on_wait; returns until when the caller may sleep. */

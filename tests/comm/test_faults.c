@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "hub/control.h"
+#include "comm/engine.h"
 
 #include <dirent.h>
 #include <poll.h>
@@ -508,50 +508,241 @@ ls_status __wrap_control_poll(control *c)
     return __real_control_poll(c);
 }
 
+/* What rank 0 gives in its last operation. */
+typedef struct giving {
+    ls_status (*give)(ls_comm *comm, float *data, size_t n, ls_work **out);
+    ls_status (*take)(ls_comm *comm, float *data, size_t n, ls_work **out);
+    size_t n;
+    float expected;
+} giving;
+
+static ls_status give_sum(ls_comm *comm, float *data, size_t n, ls_work **out)
+{
+    return ls_all_reduce(comm, data, data, n, LS_F32, LS_SUM, out);
+}
+
+static ls_status give_message(ls_comm *comm, float *data, size_t n, ls_work **out)
+{
+    return ls_send(comm, data, n, LS_F32, 1, 3, out);
+}
+
+static ls_status take_message(ls_comm *comm, float *data, size_t n, ls_work **out)
+{
+    return ls_recv(comm, data, n, LS_F32, 0, 3, out);
+}
+
+static const giving givings[] = {{give_sum, give_sum, 1, 2},
+                                 {give_message, take_message, 1000, 1},
+                                 {give_sum, give_sum, 500000, 2}}; // in several pieces
+
+static const giving *given; /* of this test */
+
+/* Rank 0 gives when rank 1 is ready, and is lost. */
+static ls_status give_and_die(scene *s, ls_comm *comm, float *data)
+{
+    while (atomic_load(&s->ranks[1].n_done) == 0)
+        (void)usleep(500);
+    LS_TRY(given->give(comm, data, given->n, NULL));
+    atomic_store(&s->ranks[0].n_done, 1);
+    (void)raise(SIGKILL);
+    return LS_OK;
+}
+
+/* Of `given`: 1 in each element. */
+static ls_status begin_giving(const ls_test_rank *self, ls_comm **comm, float **data)
+{
+    *data = ls_calloc(given->n, sizeof(**data));
+    LS_CHECK(*data != NULL);
+    for (size_t i = 0; i < given->n; i++)
+        (*data)[i] = 1;
+    LS_TRY(ls_test_init(self, comm));
+    return ls_barrier(*comm, NULL);
+}
+
+static ls_status end_giving(scene *s, ls_comm *comm, float *data)
+{
+    for (size_t i = 0; i < given->n; i++)
+        LS_CHECK(data[i] == given->expected);
+    LS_TRY(scene_note(s, 1, ls_barrier(comm, NULL)));
+    ls_comm_destroy(comm);
+    ls_free(data);
+    return LS_OK;
+}
+
 static ls_status lost_after_giving_body(const ls_test_rank *self, void *arg)
 {
     scene *s = arg;
+    float *data;
     ls_comm *comm;
-    float x = 1;
 
-    LS_TRY(ls_test_init(self, &comm));
-    LS_TRY(ls_barrier(comm, NULL));
-    if (self->rank == 0) {
-        while (atomic_load(&s->ranks[1].n_done) == 0)
-            (void)usleep(500);
-        LS_TRY(ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_SUM, NULL));
-        atomic_store(&s->event_ms, ls_now_ms());
-        (void)raise(SIGKILL);
-    }
+    LS_TRY(begin_giving(self, &comm, &data));
+    if (self->rank == 0)
+        LS_TRY(give_and_die(s, comm, data));
     held_scene = s;
-    LS_TRY(ls_all_reduce(comm, &x, &x, 1, LS_F32, LS_SUM, NULL));
-    LS_CHECK(held_scene == NULL && x == 2);
-    LS_TRY(scene_note(s, 1, ls_barrier(comm, NULL)));
-    ls_comm_destroy(comm);
-    return LS_OK;
+    LS_TRY(given->take(comm, data, given->n, NULL));
+    LS_CHECK(held_scene == NULL);
+    return end_giving(s, comm, data);
+}
+
+static void run_lost_after_giving(ls_test_body body, const char *transport)
+{
+    scene *s = scene_create();
+    const ls_test_job job = {.n = 2,
+                             .body = body,
+                             .arg = s,
+                             .transport = transport,
+                             .rendezvous = LS_TEST_AT_RANK_0,
+                             .env = {"LOCKSTEP_ALGORITHMS=all:staged"}};
+    static ls_test_outcome outcomes[2];
+
+    (void)ls_test_ranks(&job, outcomes);
+    if (outcomes[1].code != 0)
+        fail_msg("rank 1, operation %d over %s: %s", (int)(given - givings), transport,
+                 outcomes[1].text);
+    scene_assert_failure(s, 1, LS_EPEER, "rank 0");
+    scene_destroy(s);
 }
 
 static void what_a_lost_rank_has_given_counts(void **state)
 {
     LS_UNUSED(state);
     for (size_t t = 0; t < SCENE_TRANSPORTS; t++) {
-        scene *s = scene_create();
-        const ls_test_job job = {.n = 2,
-                                 .body = lost_after_giving_body,
-                                 .arg = s,
-                                 .transport = scene_transports[t],
-                                 .rendezvous = LS_TEST_AT_RANK_0};
-        static ls_test_outcome outcomes[2];
-
-        (void)ls_test_ranks(&job, outcomes);
-        if (outcomes[1].code != 0)
-            fail_msg("rank 1, %s: %s", scene_transports[t], outcomes[1].text);
-        scene_assert_failure(s, 1, LS_EPEER, "rank 0");
-        scene_destroy(s);
+        for (given = givings; given < givings + 2; given++)
+            run_lost_after_giving(lost_after_giving_body, scene_transports[t]);
     }
 }
 
-/* --- a message from a rank that has left --- */
+static void no_stack(void *arg, char *text, size_t bytes)
+{
+    LS_UNUSED(arg);
+    text_format(text, bytes, "none");
+}
+
+/* The thread of ls_comm_set_stack() reads the notification: rank 1 is outside of the library, in
+ * which it has made as few passes as rank 0 needs. */
+static ls_status read_by_another_thread_body(const ls_test_rank *self, void *arg)
+{
+    ls_status st = LS_OK;
+    scene *s = arg;
+    float *data;
+    ls_comm *comm;
+    ls_work *w;
+
+    LS_TRY(begin_giving(self, &comm, &data));
+    LS_TRY(ls_comm_set_stack(comm, no_stack, NULL));
+    if (self->rank == 0)
+        LS_TRY(give_and_die(s, comm, data));
+    LS_TRY(given->take(comm, data, given->n, ls_work_waited(&w)));
+    atomic_store(&s->ranks[1].n_done, 1);
+    while (st == LS_OK) {
+        (void)usleep(1000);
+        engine_enter(comm->engine);
+        st = comm->status;
+        if (st == LS_OK && atomic_load(&s->ranks[0].n_done) == 0)
+            drive_pass(comm->engine);
+        engine_leave(comm->engine);
+    }
+    LS_TRY(ls_work_wait(w));
+    return end_giving(s, comm, data);
+}
+
+static void it_counts_when_another_thread_reads_of_the_loss(void **state)
+{
+    LS_UNUSED(state);
+    for (size_t t = 0; t < SCENE_TRANSPORTS; t++) {
+        // over TCP the last pieces may be lost with their sender
+        for (given = givings; given < givings + LS_COUNT_OF(givings) - t; given++)
+            run_lost_after_giving(read_by_another_thread_body, scene_transports[t]);
+    }
+}
+
+/* --- ranks that leave --- */
+
+enum { PENDING = 1 << 20 };
+
+/* Rank 1 destroys the group, or with it its place in the job, before its operation has ended. */
+static ls_status left_pending_body(const ls_test_rank *self, void *arg)
+{
+    scene *s = arg;
+    const bool leaves_job = atomic_load(&s->event_ms) != 0;
+    float *x = ls_calloc(PENDING, sizeof(*x));
+    ls_comm *world;
+    ls_comm *part = NULL;
+    ls_work *w;
+
+    LS_CHECK(x != NULL);
+    LS_TRY(ls_test_init(self, &world));
+    LS_TRY(ls_comm_split(world, 0, 0, &part));
+    LS_TRY(ls_barrier(part, NULL));
+    if (self->rank == 1) {
+        LS_TRY(ls_all_reduce(part, x, x, PENDING, LS_F32, LS_SUM, &w));
+        ls_comm_destroy(part);
+        LS_CHECK(ls_work_wait(w) == LS_ECANCELED);
+        atomic_store(&s->ranks[1].n_done, 1);
+    } else {
+        while (atomic_load(&s->ranks[1].n_done) == 0)
+            (void)usleep(500);
+        LS_TRY(scene_note(s, 0, ls_all_reduce(part, x, x, PENDING, LS_F32, LS_SUM, NULL)));
+        ls_comm_destroy(part);
+    }
+    if (!leaves_job)
+        LS_TRY(ls_barrier(world, NULL));
+    ls_comm_destroy(world);
+    ls_free(x);
+    return LS_OK;
+}
+
+static void rank_that_leaves_a_pending_operation_is_named(void **state)
+{
+    LS_UNUSED(state);
+    for (int leaves_job = 0; leaves_job < 2; leaves_job++) {
+        for (size_t t = 0; t < SCENE_TRANSPORTS; t++) {
+            scene *s = scene_create();
+
+            atomic_store(&s->event_ms, leaves_job);
+            assert_true(scene_run(s, 2, left_pending_body, scene_transports[t]));
+            scene_assert_failure(s, 0, LS_EPEER, "rank 1");
+            scene_destroy(s);
+        }
+    }
+}
+
+/* Rank 0 leaves the job, and the hub ends with it. The others split a group afterwards. */
+static ls_status split_without_hub_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *world;
+    ls_comm *rest = NULL;
+    ls_comm *child = NULL;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &world));
+    LS_TRY(ls_comm_split(world, self->rank == 0 ? -1 : 0, 0, &rest));
+    LS_TRY(ls_barrier(world, NULL));
+    if (self->rank != 0) {
+        struct pollfd at = {.fd = world->engine->parts.control_fd, .events = POLLRDHUP};
+
+        LS_CHECK(poll(&at, 1, 60000) == 1);
+        LS_TRY(ls_comm_split(rest, 0, 0, &child));
+        LS_TRY(ls_barrier(child, NULL));
+    }
+    ls_comm_destroy(child);
+    ls_comm_destroy(rest);
+    ls_comm_destroy(world);
+    return LS_OK;
+}
+
+static void a_group_is_split_after_the_hub_has_left(void **state)
+{
+    LS_UNUSED(state);
+    for (size_t t = 0; t < SCENE_TRANSPORTS; t++) {
+        const ls_test_job job = {.n = 3,
+                                 .body = split_without_hub_body,
+                                 .transport = scene_transports[t],
+                                 .rendezvous = LS_TEST_AT_RANK_0};
+
+        assert_true(ls_test_ranks(&job, NULL));
+    }
+}
 
 enum { SLOW_BYTES_A_SECOND = 400000, SLOW_MESSAGE = 600000 };
 
@@ -618,6 +809,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(split_that_fails_on_one_rank_fails_on_all),
         cmocka_unit_test(a_forked_child_is_no_part_of_the_group),
         cmocka_unit_test(what_a_lost_rank_has_given_counts),
+        cmocka_unit_test(it_counts_when_another_thread_reads_of_the_loss),
+        cmocka_unit_test(rank_that_leaves_a_pending_operation_is_named),
+        cmocka_unit_test(a_group_is_split_after_the_hub_has_left),
         cmocka_unit_test(a_message_arrives_after_its_sender_has_left),
     };
 

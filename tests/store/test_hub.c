@@ -411,6 +411,27 @@ static void ranks_report_the_end_of_the_hub(void **state)
     assert_status(ls_store_set(control_store(a), "k", "v", 1), LS_EPEER);
     control_close(a);
 }
+
+/* The rank sends to a hub that has ended, before it reads what the hub has sent last. */
+static void what_the_hub_sent_before_its_end_is_read(void **state)
+{
+    const int64_t deadline_ms = ls_deadline_ms(SOON);
+    hub_thread *t = start(2);
+    control *a = join(t, 0, 2);
+    int rank = -1;
+
+    LS_UNUSED(state);
+    control_close(join(t, 1, 2));
+    await_count(&seen.n_left, 1);
+    hub_thread_stop(t, 0);
+    while (control_leave(a, 1, 0, 2) == LS_OK && ls_deadline_left(deadline_ms) > 0)
+        poll(NULL, 0, 1);
+    assert_status(control_poll(a), LS_EPEER);
+    assert_true(control_next_left(a, &rank));
+    assert_int_equal(rank, 1);
+    control_close(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -431,6 +452,7 @@ int main(void)
         cmocka_unit_test(a_death_is_a_better_cause_than_a_broken_connection),
         cmocka_unit_test(fault_without_a_better_cause_is_sent_after_the_grace),
         cmocka_unit_test(ranks_report_the_end_of_the_hub),
+        cmocka_unit_test(what_the_hub_sent_before_its_end_is_read),
     };
     const struct CMUnitTest sealed[] = {
         cmocka_unit_test(ranks_meet_through_the_store),
@@ -440,6 +462,7 @@ int main(void)
         cmocka_unit_test(a_lost_rank_is_named_to_all_others),
         cmocka_unit_test(a_cause_ends_waits_in_the_store),
         cmocka_unit_test(ranks_report_the_end_of_the_hub),
+        cmocka_unit_test(what_the_hub_sent_before_its_end_is_read),
     };
 
     return run_hub_tests(tests, LS_COUNT_OF(tests), sealed, LS_COUNT_OF(sealed));

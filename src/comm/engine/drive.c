@@ -40,6 +40,8 @@ bool drive_progress(engine *e)
 
     if (has_backend_moved && e->parts.ops->polls != NULL)
         e->moved_ns = ls_now_ns();
+    if ((has_backend_moved || has_moved) && e->n_event_waiting > 0)
+        ls_cond_broadcast(&e->changed);
     return has_backend_moved || has_moved;
 }
 
@@ -52,11 +54,17 @@ static bool polls(const engine *e)
            (e->parts.backend != NULL && ops->polls != NULL && ops->polls(e->parts.backend));
 }
 
+void drive_wake(engine *e)
+{
+    if ((e->is_driven || e->progress_sleeps) && e->parts.backend != NULL)
+        e->parts.ops->wake(e->parts.backend);
+}
+
 /* What has moved may move on without any event: the thread that sleeps in the backend takes it. */
 void drive_pass(engine *e)
 {
-    if (drive_progress(e) && (e->is_driven || e->progress_sleeps) && e->parts.backend != NULL)
-        e->parts.ops->wake(e->parts.backend);
+    if (drive_progress(e))
+        drive_wake(e);
 }
 
 static bool is_over(const ls_work *w)
@@ -262,7 +270,9 @@ bool drive_until(engine *e, const ls_work *w, int64_t deadline_ns)
     while (!is_over(w) && in_time) {
         if (e->is_driven) {
             e->n_waiting++;
+            e->n_event_waiting += w->waits_for_event;
             in_time = ls_cond_wait(&e->changed, &e->mu, deadline_ms);
+            e->n_event_waiting -= w->waits_for_event;
             e->n_waiting--;
             continue;
         }
@@ -336,8 +346,11 @@ static void start_thread(engine *e)
 {
     char kept[LS_ERROR_BYTES];
 
+    if (e->has_no_thread)
+        return;
     ls_error_save(kept);
     if (ls_thread_start(&e->thread, "ls-progress", run_progress_thread, e) != LS_OK) {
+        e->has_no_thread = true;
         ls_log(LS_LOG_WARN, "comm",
                "no progress thread, asynchronous operations only progress inside calls: %s",
                ls_last_error());

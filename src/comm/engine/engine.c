@@ -91,7 +91,7 @@ static ls_status host_check(void *self)
     engine *e = self;
 
     engine_serve_aborts(e);
-    watch_poll_hub(e);
+    watch_poll_hub(e, false);
     if (e->parts.control != NULL)
         (void)control_watch(e->parts.control);
     return watch_failure(e);
@@ -503,7 +503,7 @@ static void send_calls(engine *e, ls_comm *comm)
     if (now_ns < calls_next_ns(comm->calls))
         return;
     calls_send(comm->calls, e->parts.control, now_ns);
-    watch_poll_hub(e);
+    watch_poll_hub(e, true);
 }
 
 /* Under the lock; returns a handle of the work or waits for its end. */
@@ -667,6 +667,7 @@ void engine_break(engine *e, ls_comm *comm, const job_cause *cause, ls_status st
     while (!list_empty(&comm->works))
         engine_end_work(e, list_entry(comm->works.next, ls_work, node), status);
     meet_end_group(e, comm);
+    drive_wake(e);
 }
 
 void engine_suspect(engine *e, ls_comm *comm, const job_cause *cause, ls_status status)
@@ -680,8 +681,7 @@ void engine_suspect(engine *e, ls_comm *comm, const job_cause *cause, ls_status 
     comm->suspect = *cause;
     comm->suspect_status = status;
     comm->suspect_until_ns = until_ns;
-    if (until_ns < e->next_watch_ns)
-        e->next_watch_ns = until_ns;
+    watch_at(e, until_ns);
 }
 
 /* --- aborts --- */

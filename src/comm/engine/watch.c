@@ -19,11 +19,22 @@
 /* of a work that waits for a rank that has left, or behind others */
 #define CHECK_EVERY_NS (250 * MS_NS)
 #define START_STEP_NS  (10 * MS_NS)
+/* The backend looks at what is rarely ready in some of its passes only. */
+#define TAKE_IDLE 16   /* passes without progress: nothing is left */
+#define TAKE_MOST 1024 /* other operations may progress all the time */
 
 /* Works are due together, because a check looks at all of them. */
 static int64_t step_after(int64_t ns, int64_t step_ns)
 {
     return (ns / step_ns + 1) * step_ns;
+}
+
+void watch_at(engine *e, int64_t at_ns)
+{
+    if (at_ns >= e->next_watch_ns)
+        return;
+    e->next_watch_ns = at_ns;
+    drive_wake(e);
 }
 
 /* --- notifications of the hub --- */
@@ -87,7 +98,7 @@ static void check_soon(engine *e, ls_comm *comm, int64_t now_ns)
 {
     list_for_each (at, &comm->works)
         list_entry(at, ls_work, node)->next_check_ns = now_ns;
-    e->next_watch_ns = now_ns;
+    watch_at(e, now_ns);
 }
 
 static void note_left(engine *e, int rank)
@@ -118,8 +129,7 @@ static void note_group_leave(engine *e, const group_leave *leave)
     check_soon(e, comm, ls_now_ns());
 }
 
-/* What a lost rank has given counts: data that has come since the last pass is taken before groups
- * break. may_progress: not within a call of the backend. */
+/* What a lost rank has given counts: all data that has come is taken before groups break. */
 static void take_data(engine *e, bool may_progress)
 {
     char kept[LS_ERROR_BYTES];
@@ -127,11 +137,13 @@ static void take_data(engine *e, bool may_progress)
     if (!may_progress)
         return;
     ls_error_save(kept);
-    drive_pass(e);
+    for (int idle = 0, n = 0; idle < TAKE_IDLE && n < TAKE_MOST; n++)
+        idle = drive_progress(e) ? 0 : idle + 1;
+    drive_wake(e);
     ls_error_restore(kept);
 }
 
-static void poll_hub(engine *e, bool may_progress)
+void watch_poll_hub(engine *e, bool may_progress)
 {
     char kept[LS_ERROR_BYTES];
     barrier_answer answer;
@@ -163,11 +175,6 @@ static void poll_hub(engine *e, bool may_progress)
     ls_error_restore(kept);
 }
 
-void watch_poll_hub(engine *e)
-{
-    poll_hub(e, false);
-}
-
 ls_status watch_failure(const engine *e)
 {
     if (e->end.kind != CAUSE_NONE)
@@ -194,25 +201,15 @@ ls_status watch_explain(engine *e, ls_status st)
 
     if (st == LS_OK || st == LS_EINVAL || st == LS_ENOMEM || st == LS_EMISMATCH || st == LS_EAUTH)
         return st;
-    watch_poll_hub(e);
+    watch_poll_hub(e, true);
     while (!has_failed(e) && e->parts.control != NULL && ls_deadline_left(deadline_ms) != 0) {
         (void)poll(&at, 1, ls_deadline_left(deadline_ms));
-        watch_poll_hub(e);
+        watch_poll_hub(e, true);
     }
     return has_failed(e) ? watch_failure(e) : st;
 }
 
 /* --- ranks that have left --- */
-
-void watch_leave(engine *e, const ls_comm *comm)
-{
-    if (e->parts.control == NULL || comm->backend == NULL || comm->status != LS_OK)
-        return;
-    if (comm->calls != NULL)
-        calls_send(comm->calls, e->parts.control, ls_now_ns());
-    if (control_leave(e->parts.control, comm->info.id, comm->sequence, comm->info.size) != LS_OK)
-        ls_log(LS_LOG_DEBUG, "comm", "leaving group %u: %s", comm->info.id, ls_last_error());
-}
 
 static bool is_message(const ls_work *w)
 {
@@ -252,7 +249,8 @@ static presence presence_of(const engine *e, const ls_comm *comm, const ls_work 
     return left_after > w->b.op.stamp.sequence ? MEMBER_DONE : MEMBER_ABSENT;
 }
 
-/* Whether the work needs group rank `r`. A receive from any rank needs the last present rank. */
+/* Whether the work needs group rank `r`. A receive from any rank needs the last present rank.
+ * n_present: of count_present(). */
 static bool needs_rank(const ls_comm *comm, const ls_work *w, int r, int n_present)
 {
     if (r == comm->info.rank)
@@ -262,10 +260,13 @@ static bool needs_rank(const ls_comm *comm, const ls_work *w, int r, int n_prese
     return w->b.op.root == r || (w->b.op.root == LS_ANY_SOURCE && n_present == 0);
 }
 
+/* For a receive from any rank; 0 for other works. */
 static int count_present(const engine *e, const ls_comm *comm, const ls_work *w)
 {
     int n = 0;
 
+    if (!is_message(w) || w->b.op.root != LS_ANY_SOURCE)
+        return 0;
     for (int r = 0; r < comm->info.size; r++)
         n += r != comm->info.rank && presence_of(e, comm, w, r) == MEMBER_PRESENT;
     return n;
@@ -293,8 +294,7 @@ static bool is_arriving(const engine *e, const ls_comm *comm, const ls_work *w, 
 /* The first to leave of the awaited members: others may have left because of it. -1: none. */
 static int find_absent(const engine *e, const ls_comm *comm, ls_work *w, int64_t now_ns)
 {
-    const int n_present =
-        is_message(w) && w->b.op.root == LS_ANY_SOURCE ? count_present(e, comm, w) : 0;
+    const int n_present = count_present(e, comm, w);
     int64_t first_ns = INT64_MAX;
     int first = -1;
     bool is_over;
@@ -332,14 +332,69 @@ static bool check_left(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
     return false;
 }
 
+/* Whether a work waits for what a rank may not have given before it left: check_left() fails it. */
+static bool is_awaited(const engine *e, const ls_comm *comm, int world_rank)
+{
+    int r = 0;
+
+    while (r < comm->info.size && comm->info.members[r] != world_rank)
+        r++;
+    if (r == comm->info.size)
+        return false;
+    list_for_each (it, &comm->works) {
+        const ls_work *w = list_entry(it, ls_work, node);
+        const presence a = presence_of(e, comm, w, r);
+
+        if ((a == MEMBER_ABSENT || a == MEMBER_UNDER_WAY) &&
+            needs_rank(comm, w, r, count_present(e, comm, w)))
+            return true;
+    }
+    return false;
+}
+
+/* No better cause has arrived. A leave of the peer is no failure, unless what it gave is lost. */
+static void settle_suspect(engine *e, ls_comm *comm)
+{
+    const job_cause cause = comm->suspect;
+
+    comm->has_suspect = false;
+    comm->has_lost_peer = cause.kind != CAUSE_MISMATCH && is_awaited(e, comm, cause.rank);
+    if (!comm->has_lost_peer)
+        engine_break(e, comm, &cause, comm->suspect_status, true);
+}
+
+/* What this rank has not ended it never does. */
+static uint64_t last_done(const ls_comm *comm)
+{
+    list_for_each (it, &comm->works) {
+        const ls_work *w = list_entry(it, ls_work, node);
+
+        if (!is_message(w))
+            return w->b.op.stamp.sequence - 1;
+    }
+    return comm->sequence;
+}
+
+void watch_leave(engine *e, ls_comm *comm)
+{
+    // The hub itself detects ranks that are lost; one that closes its connections may just leave.
+    if (comm->has_suspect && (comm->suspect.rank < 0 || comm->suspect.rank == e->parts.rank))
+        settle_suspect(e, comm);
+    if (e->parts.control == NULL || comm->backend == NULL || comm->status != LS_OK)
+        return;
+    if (comm->calls != NULL)
+        calls_send(comm->calls, e->parts.control, ls_now_ns());
+    if (control_leave(e->parts.control, comm->info.id, last_done(comm), comm->info.size) != LS_OK)
+        ls_log(LS_LOG_DEBUG, "comm", "leaving group %u: %s", comm->info.id, ls_last_error());
+}
+
 /* --- long waits and timeouts --- */
 
 void watch_start(engine *e, ls_work *w)
 {
     w->next_check_ns = step_after(w->start_ns + REPORT_AFTER_NS, START_STEP_NS);
     w->next_report_ns = w->start_ns + ls_duration_ns(e->parts.late_ms);
-    if (w->next_check_ns < e->next_watch_ns)
-        e->next_watch_ns = w->next_check_ns;
+    watch_at(e, w->next_check_ns);
 }
 
 void watch_set_timeout(engine *e, ls_work *w, int64_t timeout_ms)
@@ -349,8 +404,7 @@ void watch_set_timeout(engine *e, ls_work *w, int64_t timeout_ms)
     w->timeout_ms = end_ns == INT64_MAX ? -1 : (end_ns - w->start_ns) / 1000000;
     if (end_ns < w->next_check_ns)
         w->next_check_ns = end_ns;
-    if (end_ns < e->next_watch_ns)
-        e->next_watch_ns = end_ns;
+    watch_at(e, end_ns);
 }
 
 /* Both wait for the same ranks: collectives, or messages with one peer. */
@@ -461,23 +515,11 @@ static bool check_work(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
     return true;
 }
 
-/* No better cause has arrived. A leave of the peer is not a failure: works detect it. */
-static void settle_suspect(engine *e, ls_comm *comm)
-{
-    const job_cause cause = comm->suspect;
-    const bool has_left = cause.rank >= 0 && cause.rank < e->parts.size &&
-                          cause.rank != e->parts.rank && e->left_ns[cause.rank] != 0;
-
-    comm->has_suspect = false;
-    if (cause.kind == CAUSE_MISMATCH || !has_left)
-        engine_break(e, comm, &cause, comm->suspect_status, true);
-}
-
 static int64_t check_group(engine *e, ls_comm *comm, int64_t now_ns)
 {
     int64_t next_ns = INT64_MAX;
 
-    if (comm->has_suspect && now_ns >= comm->suspect_until_ns)
+    if (comm->has_suspect ? now_ns >= comm->suspect_until_ns : comm->has_lost_peer)
         settle_suspect(e, comm);
     if (comm->status != LS_OK)
         return next_ns;
@@ -520,7 +562,7 @@ void watch_check(engine *e, int64_t now_ns)
 {
     engine_serve_aborts(e);
     if (now_ns >= e->next_control_ns) {
-        poll_hub(e, true);
+        watch_poll_hub(e, true);
         if (e->parts.control != NULL)
             (void)control_watch(e->parts.control);
         e->next_control_ns = now_ns + CONTROL_EVERY_NS;

@@ -240,6 +240,7 @@ static ls_status reserve_ids(ls_comm *comm, int64_t *first)
     if (comm->info.rank != 0)
         return LS_OK;
     engine_enter(e);
+    watch_poll_hub(e, true); // the hub may have ended with rank 0
     if (e->parts.control != NULL) {
         st = control_reserve_groups(e->parts.control, comm->info.size, &id);
     } else {

@@ -56,7 +56,7 @@ static bool read_hub(struct stack_watch *w, bool *has_hub)
     bool is_asked;
 
     engine_enter(e);
-    watch_poll_hub(e);
+    watch_poll_hub(e, true);
     is_asked = w->is_asked;
     w->is_asked = false;
     *has_hub = e->parts.control != NULL;
