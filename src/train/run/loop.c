@@ -143,6 +143,8 @@ static ls_status end_epoch(ls_run *run)
     run->at.epoch++;
     run->at.skip = 0;
     run->at.batch = 0;
+    if (run->ddp != NULL)
+        LS_TRY(ls_ddp_sync_buffers(run->ddp));
     LS_TRY(run_local_show(run, run->at.epoch >= run->flags->epochs));
     LS_TRY(test_epoch(run, &is_best));
     if (run_rank(run) == 0)
