@@ -90,6 +90,9 @@ double ddp_own_s(const ls_ddp *ddp);
 
 /* --- recovery --- */
 
+/* Broadcasts an entry of a state, in place. */
+LS_MUST_USE ls_status ddp_send_item(ls_comm *comm, const ls_named *item, int source);
+
 /* An ls_ddp for ls_ddp_elastic() only: it takes no gradients, so that local SGD (local_sgd.h) can
  * recover. */
 LS_MUST_USE ls_status ddp_create_local(ls_comm *comm, ls_model *model, ls_ddp **out);
