@@ -46,4 +46,10 @@ uint64_t ls_hash_bytes(const void *data, size_t bytes, uint64_t seed);
  * their groups of 8 bytes only have different hashes. */
 uint64_t ls_hash_block(const void *data, size_t bytes, uint64_t seed);
 
+/* Not 0, which stands for a hash that is not known. */
+static inline int64_t ls_hash_known(uint64_t hash)
+{
+    return hash == 0 ? 1 : (int64_t)hash;
+}
+
 #endif

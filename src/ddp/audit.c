@@ -119,18 +119,12 @@ void audit_close(ls_ddp *ddp)
 
 /* --- digests --- */
 
-/* 0 stands for what is not there. */
-static int64_t known(uint64_t hash)
-{
-    return hash == 0 ? 1 : (int64_t)hash;
-}
-
 static ls_status hash_tensor(const ls_tensor *t, int64_t *out)
 {
     uint64_t hash = 1;
 
     LS_TRY(tensor_hash(t, &hash));
-    *out = known(hash);
+    *out = ls_hash_known(hash);
     return LS_OK;
 }
 
@@ -140,7 +134,7 @@ static ls_status hash_loss(const ls_tensor *loss, int64_t rows, int64_t *out)
     if (loss == NULL)
         return LS_OK;
     LS_TRY(hash_tensor(loss, out));
-    *out = known(ls_hash3((uint64_t)*out, (uint64_t)rows, 0));
+    *out = ls_hash_known(ls_hash3((uint64_t)*out, (uint64_t)rows, 0));
     return LS_OK;
 }
 
@@ -152,7 +146,7 @@ static ls_status hash_buffers(const ls_ddp *ddp, int64_t *out)
 
     for (int i = 0; i < n; i++)
         LS_TRY(tensor_hash(buffers[i].tensor, &hash));
-    *out = known(hash);
+    *out = ls_hash_known(hash);
     return LS_OK;
 }
 
@@ -160,7 +154,7 @@ static int64_t hash_digest(const ls_ddp *ddp, const int64_t *digest)
 {
     const size_t n = (size_t)ddp->n_params + DIGEST_MORE;
 
-    return known(ls_hash_block(digest, n * sizeof(*digest), 1));
+    return ls_hash_known(ls_hash_block(digest, n * sizeof(*digest), 1));
 }
 
 /* A gradient of an audit is complete. */

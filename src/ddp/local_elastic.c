@@ -284,6 +284,8 @@ ls_status local_sgd_regroup(ls_local_sgd *l, int64_t n_snapshots, int64_t step)
     local_leave_group(l);
     LS_TRY(local_divide_islands(l));
     LS_TRY(share_islands(l));
+    comm_label(l->comm, "islands of all ranks");
+    LS_TRY(ls_barrier(l->comm, NULL)); // a copy is needed until others have come
     drop_others(l);
     return return_to_snapshot(l);
 }

@@ -633,7 +633,8 @@ ls_status local_sgd_restart(ls_local_sgd *l, int64_t step)
     LS_TRY(take_last_mean(l));
     for (int k = 0; k < l->n_params; k++)
         LS_TRY(ls_tensor_fill(l->params[k].momentum, 0));
-    for (int i = 0; i < l->range.n && l->range.n > 1; i++) {
+    // A process in the place of a lost rank gets its islands from the other ranks.
+    for (int i = 0; i < l->range.n && l->range.n > 1 && !comm_is_new(l->comm); i++) {
         LS_TRY(need_copy(l, l->range.first + i));
         LS_TRY(local_copy_store(&l->layout, l->copies[l->range.first + i]));
     }
@@ -703,18 +704,29 @@ int local_rank_of(const ls_local_sgd *l, int island)
     return r;
 }
 
+static ls_status receive_copy(const ls_local_sgd *l, local_copy **copy, int from)
+{
+    local_copy *received;
+    ls_status st;
+
+    LS_TRY(local_copy_create(&l->layout, &received));
+    st = ls_recv(l->comm, received->memory, l->layout.bytes, LS_U8, from, COPY_TAG, NULL);
+    local_copy_destroy(st == LS_OK ? *copy : received);
+    if (st == LS_OK)
+        *copy = received;
+    return st;
+}
+
 ls_status local_send_copy(const ls_local_sgd *l, local_copy **copy, int from, int to)
 {
     const int rank = ls_comm_rank(l->comm);
 
     comm_label(l->comm, "state of an island");
-    if (rank == from && rank != to)
-        return ls_send(l->comm, (*copy)->memory, l->layout.bytes, LS_U8, to, COPY_TAG, NULL);
-    if (rank != to || from == to)
+    if (from == to)
         return LS_OK;
-    if (*copy == NULL)
-        LS_TRY(local_copy_create(&l->layout, copy));
-    return ls_recv(l->comm, (*copy)->memory, l->layout.bytes, LS_U8, from, COPY_TAG, NULL);
+    if (rank == from)
+        return ls_send(l->comm, (*copy)->memory, l->layout.bytes, LS_U8, to, COPY_TAG, NULL);
+    return rank == to ? receive_copy(l, copy, from) : LS_OK;
 }
 
 ls_status local_sgd_collect(ls_local_sgd *l)

@@ -82,7 +82,8 @@ bool local_is_own(const ls_local_sgd *l, int island);
 /* The rank that has the island, or of several the first one. */
 int local_rank_of(const ls_local_sgd *l, int island);
 
-/* A copy of an island goes from one rank to another, whose copy is made if there is none. */
+/* A copy of an island goes from one rank to another, whose own stays as it was, or NULL, until the
+ * new one has come as a whole. */
 LS_MUST_USE ls_status local_send_copy(const ls_local_sgd *l, local_copy **copy, int from, int to);
 
 /* Waits for the mean that has been started, if one has, which is applied when it is due. */

@@ -395,8 +395,10 @@ static ls_status make_error(const ls_ddp *ddp, int rank, const power_param *p, p
     text_append(&name, "error.%d.%s", rank, p->name);
     LS_TRY(text_status(&name));
     out->name = name.data;
+    if (rank > 0)
+        return make_matrix(ddp, p->rows, p->cols, &out->values);
     out->values = p->error;
-    return rank == 0 ? LS_OK : make_matrix(ddp, p->rows, p->cols, &out->values);
+    return LS_OK;
 }
 
 static ls_status make_errors(ls_ddp *ddp, int ranks)

@@ -143,9 +143,6 @@ LS_MUST_USE ls_status ddp_take_params(ls_ddp *ddp);
 /* As if the current step had not begun; waits for what it has started. */
 void ddp_drop_step(ls_ddp *ddp);
 
-/* Broadcasts an entry of a state, in place. */
-LS_MUST_USE ls_status ddp_send_item(ls_comm *comm, const ls_named *item, int source);
-
 /* elastic.c. Without ls_ddp_elastic(): nothing, false. */
 void elastic_close(ls_ddp *ddp);
 LS_MUST_USE ls_status elastic_begin_step(ls_ddp *ddp); /* ddp->elastic is not NULL */

@@ -26,8 +26,10 @@ LS_MUST_USE ls_status ddp_step_shards(ls_ddp *ddp, const shard_calls *calls, ls_
 /* Whether check_replicas has found that parameters differ, on all ranks alike: the group lives. */
 bool ddp_replicas_differ(const ls_ddp *ddp);
 
-/* Whether the shards of a rank are computed at the same time: they meet in batch norms, and there
- * are more of them than ranks. */
+/* Whether the shards of a rank must be computed at the same time, by ddp_step_shards(), as soon as
+ * there are more of them than ranks: they meet in batch norms. */
+bool shards_may_meet(const ls_ddp *ddp);
+/* Whether there are more in the present group. */
 bool shards_are_together(const ls_ddp *ddp);
 
 /* --- partitions by speed (balance.h) --- */
@@ -87,6 +89,9 @@ balance_share ddp_share(const ls_ddp *ddp, int rank);
 double ddp_own_s(const ls_ddp *ddp);
 
 /* --- recovery --- */
+
+/* Broadcasts an entry of a state, in place. */
+LS_MUST_USE ls_status ddp_send_item(ls_comm *comm, const ls_named *item, int source);
 
 /* An ls_ddp for ls_ddp_elastic() only: it takes no gradients, so that local SGD (local_sgd.h) can
  * recover. */

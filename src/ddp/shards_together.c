@@ -50,9 +50,14 @@ struct shards_together {
     int64_t backward_ns; /* when the first backward began; 0: none has */
 };
 
+bool shards_may_meet(const ls_ddp *ddp)
+{
+    return ddp->options.sync_batch_norm && ddp->options.shards > 0;
+}
+
 bool shards_are_together(const ls_ddp *ddp)
 {
-    return ddp->options.sync_batch_norm && ddp->options.shards > ls_comm_size(ddp->comm);
+    return shards_may_meet(ddp) && ddp->options.shards > ls_comm_size(ddp->comm);
 }
 
 /* --- life --- */

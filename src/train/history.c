@@ -121,6 +121,7 @@ void history_add(history *h, const history_point *p)
             merge_width(h->points[0].step, h->points[HISTORY_POINTS - 1].step, HISTORY_POINTS),
             h->points);
     h->points[h->n_points++] = *p;
+    h->n_added[0]++;
 }
 
 /* Keeps the latest of evaluations that are close to each other. */
@@ -145,6 +146,19 @@ void history_add_test(history *h, const history_test *t)
     if (h->n_tests == HISTORY_TESTS)
         thin_tests(h);
     h->tests[h->n_tests++] = *t;
+    h->n_added[1]++;
+}
+
+/* Neighbours are merged before a record is added: the last ones are those since then. */
+void history_return(history *h, const int64_t n_added[2])
+{
+    const int64_t points = h->n_added[0] - n_added[0];
+    const int64_t tests = h->n_added[1] - n_added[1];
+
+    h->n_points -= points < h->n_points ? (int)points : h->n_points;
+    h->n_tests -= tests < h->n_tests ? (int)tests : h->n_tests;
+    h->n_added[0] = n_added[0];
+    h->n_added[1] = n_added[1];
 }
 
 void history_add_seconds(history *h, const double *seconds)

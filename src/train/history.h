@@ -38,6 +38,7 @@ typedef struct history {
     history_test *tests;   /* HISTORY_TESTS */
     int n_points;
     int n_tests;
+    int64_t n_added[2]; /* points and evaluations since the start, before they were merged */
 } history;
 
 ls_status history_open(history *h) LS_MUST_USE;
@@ -49,6 +50,8 @@ ls_status history_check(const history *h, double step) LS_MUST_USE;
 /* A full list is thinned out: neighbours are merged, with about the same resolution everywhere. */
 void history_add(history *h, const history_point *p);
 void history_add_test(history *h, const history_test *t);
+/* Drops the points and evaluations since h->n_added was `n_added`. */
+void history_return(history *h, const int64_t n_added[2]);
 /* Adds time to the last point. */
 void history_add_seconds(history *h, const double *seconds);
 

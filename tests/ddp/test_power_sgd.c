@@ -5,6 +5,7 @@
  */
 #include <lockstep/ddp.h>
 
+#include "base/alloc.h"
 #include "base/rng.h"
 #include "ddp/power_sgd.h"
 #include "harness/ranks.h"
@@ -501,6 +502,44 @@ static void fewer_ranks_get_all_that_was_not_sent(void **state)
     }
 }
 
+/* Each of its allocations fails once; the errors of this rank and of the others stay different
+ * tensors. */
+static ls_status scarce_body(const ls_test_rank *self, void *arg)
+{
+    const ls_ddp_options opt = {.size = sizeof(opt), .hook = LS_DDP_HOOK_POWERSGD, .power_rank = 2};
+    ls_comm *comm;
+    net n;
+    ls_status st;
+    uint64_t at = 0;
+    const ls_named *list;
+    int count;
+
+    LS_UNUSED(arg);
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(net_open(&n, comm, &opt));
+    do {
+        ls_alloc_fail_at(++at);
+        st = power_make(n.ddp, SAVED_RANKS);
+        ls_alloc_fail_at(0);
+        LS_CHECK(st == LS_OK || st == LS_ENOMEM);
+    } while (st != LS_OK);
+    LS_CHECK(at > 2 + SAVED_RANKS);
+    list = power_list(n.ddp, &count);
+    LS_CHECK(count == 2 + SAVED_RANKS);
+    for (int i = 1; i < count; i++)
+        for (int k = 1; k < i; k++)
+            LS_CHECK(list[i].tensor != list[k].tensor);
+    net_close(&n);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void no_memory_for_errors_is_an_error(void **state)
+{
+    (void)state;
+    assert_true(ls_test_ranks(&(ls_test_job){.n = 1, .body = scarce_body}, NULL));
+}
+
 /* --- what is refused --- */
 
 static ls_status refuse(ls_comm *comm, ls_ddp_options opt, ls_status want, const char *text)
@@ -553,6 +592,7 @@ int main(void)
         cmocka_unit_test(transports_give_the_same_bits),
         cmocka_unit_test(small_matrices_and_NaN_stay_what_they_are),
         cmocka_unit_test(fewer_ranks_get_all_that_was_not_sent),
+        cmocka_unit_test(no_memory_for_errors_is_an_error),
         cmocka_unit_test(what_cannot_work_is_refused),
     };
 

@@ -85,6 +85,8 @@ static ls_status open_sets(ls_run *run, const small_job *job)
             LS_TRY(ls_dataset_augment(set, &padded));
         LS_TRY(ls_run_train_on_take(run, set));
     }
+    if (job->has_no_test_set)
+        return LS_OK;
     LS_TRY(ls_dataset_open_mnist(flags->data, "t10k", &set));
     return ls_run_test_on_take(run, set);
 }
@@ -140,6 +142,8 @@ static ls_tensor *loss_of(void *arg, ls_run *run, const ls_batch *batch)
     ls_run_get_state(run, &state);
     if (a->job->stop_at > 0 && state.step + 1 == a->job->stop_at && stop_signal_received() == 0)
         raise(a->job->stop_by != 0 ? a->job->stop_by : SIGTERM);
+    if (a->job->kill_at > 0 && state.step + 1 == a->job->kill_at)
+        raise(SIGKILL);
     if (a->job->weight != 0)
         ls_run_weigh(run, a->job->weight * batch->rows);
     loss = ls_run_classify(run, forward(a->net, ls_run_tape(run), batch->x), batch->y);

@@ -44,7 +44,8 @@ typedef struct small_job {
     size_t state_most;   /* of a state that capsules hold; 0: the default */
     size_t bucket_bytes; /* of ddp; 0: the default */
     int plain_mean;      /* of ddp */
-    int is_one_call;     /* ls_run_train(); of the members above stop_at and weight count */
+    int is_one_call;     /* ls_run_train(); of the members above stop_at, kill_at, weight count */
+    int has_no_test_set; /* nothing is evaluated */
     int other_classes;   /* of the last layer; 0: as many as the set has */
     int64_t (*shard_ns)(int rank, int64_t step); /* of a shard or row, instead of measured times;
                                                   * NULL: none */

@@ -108,6 +108,24 @@ static void fewer_shards_than_ranks_are_computed(void **state)
     assert_int_equal(n_shards_of_all(4), 2);
 }
 
+/* A batch norm has running statistics; no evaluation sends them. */
+static void a_save_has_the_buffers_of_the_last_step(void **state)
+{
+    small_job job = make_job(2, one_useless);
+    char paths[2][128];
+
+    (void)state;
+    job.has_no_test_set = 1;
+    job.flags.epochs = 1;
+    for (int i = 0; i < 2; i++) {
+        text_format(paths[i], sizeof(paths[i]), "%s/buffers%d.safetensors", small_dir, i);
+        job.flags.save = paths[i];
+        (void)small_run_on(i == 0 ? 1 : 3, &job);
+    }
+    assert_int_equal(small_results[0].n_shards, 0);
+    small_assert_same_file(paths[0], paths[1]);
+}
+
 static void equal_ranks_keep_their_partition(void **state)
 {
     const small_job job = make_job(8, equal);
@@ -225,6 +243,7 @@ int main(void)
         cmocka_unit_test(changing_partitions_have_the_bits_of_one_rank),
         cmocka_unit_test(ranks_without_shards_take_part),
         cmocka_unit_test(fewer_shards_than_ranks_are_computed),
+        cmocka_unit_test(a_save_has_the_buffers_of_the_last_step),
         cmocka_unit_test(equal_ranks_keep_their_partition),
         cmocka_unit_test(other_flags_keep_the_bits),
         cmocka_unit_test(a_run_resumes_on_other_ranks),

@@ -207,6 +207,33 @@ static void a_history_without_memory_takes_nothing(void **state)
     assert_int_equal(h.n_points + h.n_tests, 0);
 }
 
+/* Also where the first record since then has merged what was there. */
+static void a_history_returns_to_what_it_had(void **state)
+{
+    (void)state;
+    for (int n = HISTORY_POINTS - 1; n <= HISTORY_POINTS + 1; n++) {
+        history h = {0};
+        int64_t n_added[2] = {0};
+        double rows = 0;
+
+        assert_int_equal(history_open(&h), LS_OK);
+        for (int i = 1; i <= n + 1; i++) {
+            if (i == n + 1)
+                memcpy(n_added, h.n_added, sizeof(n_added));
+            history_add(&h, &(history_point){.step = i, .rows = 4});
+            history_add_test(&h, &(history_test){.step = i});
+        }
+        for (int again = 0; again < 2; again++)
+            history_return(&h, n_added);
+        for (int i = 0; i < h.n_points; i++)
+            rows += h.points[i].rows;
+        assert_true(rows == 4.0 * n);
+        assert_true(h.points[h.n_points - 1].step == n);
+        assert_true(h.tests[h.n_tests - 1].step == n);
+        history_free(&h);
+    }
+}
+
 static void old_evaluations_are_thinned_out(void **state)
 {
     history h = {0};
@@ -230,6 +257,7 @@ int main(void)
         cmocka_unit_test(a_label_out_of_range_is_an_error),
         cmocka_unit_test(a_long_history_keeps_sums_and_means),
         cmocka_unit_test(a_long_history_keeps_its_beginning),
+        cmocka_unit_test(a_history_returns_to_what_it_had),
         cmocka_unit_test(a_history_without_memory_takes_nothing),
         cmocka_unit_test(old_evaluations_are_thinned_out),
     };

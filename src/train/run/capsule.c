@@ -5,6 +5,7 @@
 #include "autograd/autograd.h"
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/rng.h"
 #include "checkpoint/program_record.h"
 #include "comm/comm.h"
 #include "ddp/power_sgd.h"
@@ -159,12 +160,6 @@ void capsule_close(ls_run *run)
 
 /* --- what was found in a step --- */
 
-/* 0 stands for an unknown hash. */
-static int64_t known(uint64_t hash)
-{
-    return hash == 0 ? 1 : (int64_t)hash;
-}
-
 ls_status capsule_hash_gradients(const ls_run *run, int64_t *out)
 {
     uint64_t hash = 1;
@@ -173,7 +168,7 @@ ls_status capsule_hash_gradients(const ls_run *run, int64_t *out)
 
     for (int i = 0; i < n; i++)
         LS_TRY(tensor_hash(ls_grad(p[i].tensor), &hash));
-    *out = known(hash);
+    *out = ls_hash_known(hash);
     return LS_OK;
 }
 
@@ -185,7 +180,7 @@ ls_status capsule_hash_parameters(const ls_run *run, int64_t *out)
 
     for (int i = 0; i < n; i++)
         LS_TRY(tensor_hash(p[i].tensor, &hash));
-    *out = known(hash);
+    *out = ls_hash_known(hash);
     return LS_OK;
 }
 
@@ -199,7 +194,7 @@ ls_status capsule_hash_batch(const ls_run *run, int part, int64_t *out)
         return LS_OK;
     for (int i = 0; i < b->n_fields && b->rows > 0; i++)
         LS_TRY(tensor_hash(b->fields[i], &hash));
-    *out = known(hash);
+    *out = ls_hash_known(hash);
     return LS_OK;
 }
 

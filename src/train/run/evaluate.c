@@ -112,8 +112,6 @@ ls_status evaluate(ls_run *run)
     const int64_t begin_ns = ls_now_ns();
     rank_sums sum;
 
-    if (run->ddp != NULL)
-        LS_TRY(ls_ddp_sync_buffers(run->ddp));
     ls_tape_set_training(run->tape, 0);
     for (int i = 0; i < run->partition.n; i++) {
         LS_TRY(sum_batches(run, i));

@@ -143,6 +143,8 @@ static ls_status end_epoch(ls_run *run)
     run->at.epoch++;
     run->at.skip = 0;
     run->at.batch = 0;
+    if (run->ddp != NULL)
+        LS_TRY(ls_ddp_sync_buffers(run->ddp));
     LS_TRY(run_local_show(run, run->at.epoch >= run->flags->epochs));
     LS_TRY(test_epoch(run, &is_best));
     if (run_rank(run) == 0)
@@ -879,7 +881,8 @@ void ls_run_train(ls_run *run, ls_loss_fn loss, void *arg)
         return;
     if (loss == NULL)
         run_fail(run, ls_fail(LS_EINVAL, "ls_run_train: loss is NULL"));
-    if (run->ddp != NULL && shards_are_together(run->ddp)) {
+    // Also with a shard a rank: when ranks are lost, the others have several.
+    if (run->ddp != NULL && shards_may_meet(run->ddp)) {
         while (find_next(run, NULL)) {
             bool again;
             const ls_status st = recover(run, train_shards(run, loss, arg), &again);

@@ -193,13 +193,11 @@ static ls_status take_results(ls_run *run)
 ls_status recover_snapshot(ls_run *run)
 {
     run_recovery *r = &run->recovery;
-    int *n = r->n_history[(r->completed + 1) % 2];
     bool is_called;
 
     if (!r->is_elastic || run->local == NULL)
         return LS_OK;
-    n[0] = run->history.n_points;
-    n[1] = run->history.n_tests;
+    memcpy(r->n_history[(r->completed + 1) % 2], run->history.n_added, sizeof(r->n_history[0]));
     store_results(run);
     run->report.mark_ns = ls_now_ns();
     LS_TRY(local_sgd_snapshot(run->local, ls_comm_is_called(run->comm), &is_called));
@@ -221,7 +219,6 @@ ls_status recover_snapshot(ls_run *run)
 static ls_status return_to_snapshot(ls_run *run)
 {
     run_recovery *r = &run->recovery;
-    const int *n = r->n_history[r->completed % 2];
 
     run->at = r->then.at;
     run->state = r->then.state;
@@ -231,8 +228,7 @@ static ls_status return_to_snapshot(ls_run *run)
     run->report.bad_images = r->then.bad_images;
     run->steps_done = r->then.steps_done;
     run->train_s = r->then.train_s;
-    run->history.n_points = n[0];
-    run->history.n_tests = n[1];
+    history_return(&run->history, r->n_history[r->completed % 2]);
     run->values.has_best = r->then.results[0] != 0;
     run->values.best_mean = r->then.results[1];
     run->stop_at = 0;
@@ -264,12 +260,9 @@ void recover_mark(ls_run *run)
         return;
     if (run->recovery.is_elastic)
         memcpy(s->marked, s->kept, sums_bytes(s));
-    run->recovery.mark = (run_mark){.is_set = true,
-                                    .at = run->at,
-                                    .is_in_epoch = run->is_in_epoch,
-                                    .epoch = run->report.epoch,
-                                    .n_points = run->history.n_points,
-                                    .n_tests = run->history.n_tests};
+    run->recovery.mark = (run_mark){
+        .is_set = true, .at = run->at, .is_in_epoch = run->is_in_epoch, .epoch = run->report.epoch};
+    memcpy(run->recovery.mark.n_history, run->history.n_added, sizeof(run->history.n_added));
 }
 
 ls_status recover_unmark(ls_run *run)
@@ -296,8 +289,7 @@ static void return_to_mark(ls_run *run)
     run->at = m->at;
     run->is_in_epoch = m->is_in_epoch;
     run->report.epoch = m->epoch;
-    run->history.n_points = m->n_points;
-    run->history.n_tests = m->n_tests;
+    history_return(&run->history, m->n_history);
     ls_tape_reset(run->tape);
     run->is_testing = false;
 }

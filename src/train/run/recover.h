@@ -44,8 +44,7 @@ typedef struct run_mark {
     run_position at;
     bool is_in_epoch;
     rank_sums epoch;
-    int n_points;
-    int n_tests;
+    int64_t n_history[2]; /* history.n_added */
 } run_mark;
 
 /* With --sync-every: where ranks return to after a loss, with the islands (ddp/local_sgd.h). */
@@ -62,11 +61,10 @@ typedef struct run_snapshot {
 
 typedef struct run_recovery {
     bool is_elastic;
-    ls_ddp *ddp;         /* run->ddp; with --sync-every one for recoveries only */
-    run_snapshot then;   /* with --sync-every */
-    int n_history[2][2]; /* likewise: points and tests on rank 0, of snapshots with even and odd
-                          * numbers */
-    bool is_first;       /* this rank writes the files: it has opened them */
+    ls_ddp *ddp;             /* run->ddp; with --sync-every one for recoveries only */
+    run_snapshot then;       /* with --sync-every */
+    int64_t n_history[2][2]; /* likewise: history.n_added of snapshots with even and odd numbers */
+    bool is_first;           /* this rank writes the files: it has opened them */
     /* grows with each step, each report and each end of an epoch; with --sync-every: snapshots */
     int64_t completed;
     int64_t n_reports;

@@ -9,7 +9,7 @@
 #include "comm/comm.h"
 #include "ddp/local_sgd.h"
 #include "ddp/power_sgd.h"
-#include "tensor/tensor.h"
+#include "ddp/shard_step.h"
 #include "train/finite.h"
 #include "train/state/load_weights.h"
 #include "train/state/previous_state.h"
@@ -357,7 +357,7 @@ static ls_status load_state_from(ls_run *run, ls_checkpoint *file, ls_load_mode 
     st = state_list(run->model, run->optimizer, saved_with_fp16(file) ? run->scaler : NULL,
                     run->own, run->n_own, &state);
     if (st == LS_OK && has_islands)
-        st = run_local_make_copies(run);
+        st = local_sgd_make_copies(run->local);
     if (st == LS_OK && has_islands)
         st = run_local_list(run, &state);
     if (st == LS_OK)
@@ -497,20 +497,6 @@ static ls_status load_saved_state(ls_run *run)
 
 /* --- on all ranks --- */
 
-static ls_status broadcast_item(ls_comm *comm, const ls_named *item)
-{
-    void *data;
-
-    comm_label(comm, item->name);
-    if (item->tensor == NULL)
-        return ls_broadcast(comm, item->bytes, item->bytes, item->n_bytes, LS_U8, 0, NULL);
-    LS_TRY(tensor_plain(item->tensor, &data));
-    LS_TRY(ls_broadcast(comm, data, data, ls_tensor_count(item->tensor),
-                        ls_tensor_dtype(item->tensor), 0, NULL));
-    tensor_written(item->tensor, "the broadcast from rank 0");
-    return LS_OK;
-}
-
 static ls_status broadcast_tensors(ls_run *run)
 {
     name_list state = {0};
@@ -518,7 +504,7 @@ static ls_status broadcast_tensors(ls_run *run)
         state_list(run->model, run->optimizer, run->scaler, run->own, run->n_own, &state);
 
     for (int i = 0; st == LS_OK && i < state.n; i++)
-        st = broadcast_item(run->comm, &state.items[i]);
+        st = ddp_send_item(run->comm, &state.items[i], 0);
     name_list_free(&state);
     return st;
 }

@@ -278,11 +278,6 @@ void run_local_drop(ls_run *run)
         local_sgd_drop_copies(run->local);
 }
 
-ls_status run_local_make_copies(ls_run *run)
-{
-    return local_sgd_make_copies(run->local);
-}
-
 ls_status run_local_list(ls_run *run, name_list *list)
 {
     const ls_named *items;

@@ -52,7 +52,5 @@ void run_local_drop(ls_run *run);
 
 /* On rank 0: what the state file has besides state_list(). */
 LS_MUST_USE ls_status run_local_list(ls_run *run, name_list *list);
-/* On rank 0, before a state with islands is loaded to the same list. */
-LS_MUST_USE ls_status run_local_make_copies(ls_run *run);
 
 #endif
