@@ -501,6 +501,42 @@ static void what_a_lost_rank_has_given_counts(void **state)
     }
 }
 
+/* --- a rank that does not look at its connections --- */
+
+enum { SILENCE_S = 3, MESSAGE_BYTES = 60000, N_MESSAGES = 8 }; /* more than a window */
+
+static ls_status long_step_body(const ls_test_rank *self, void *arg)
+{
+    static uint8_t data[MESSAGE_BYTES];
+    ls_status st;
+    ls_comm *comm;
+
+    LS_UNUSED(arg);
+    (void)setenv("LOCKSTEP_HEARTBEAT_MS", "2000", 1); // links wait for a second more
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(ls_barrier(comm, NULL));
+    if (self->rank == 1)
+        (void)usleep((SILENCE_S + 2) * 1000000); // the time after which a lost host is noticed
+    for (int i = 0; i < N_MESSAGES; i++) {
+        memset(data, self->rank == 0 ? i + 1 : 0, sizeof(data));
+        st = self->rank == 0 ? ls_send(comm, data, sizeof(data), LS_U8, 1, i, NULL)
+                             : ls_recv(comm, data, sizeof(data), LS_U8, 0, i, NULL);
+        LS_TRY(st);
+        LS_CHECK(data[0] == i + 1 && data[MESSAGE_BYTES - 1] == i + 1);
+    }
+    LS_TRY(ls_barrier(comm, NULL));
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void a_rank_may_compute_for_long_while_messages_wait(void **state)
+{
+    const ls_test_job job = {.n = 2, .body = long_step_body, .transport = "tcp"};
+
+    LS_UNUSED(state);
+    assert_true(ls_test_ranks(&job, NULL));
+}
+
 /* --- a message from a rank that has left --- */
 
 enum { SLOW_BYTES_A_SECOND = 400000, SLOW_MESSAGE = 600000 };
@@ -567,6 +603,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(split_that_fails_on_one_rank_fails_on_all),
         cmocka_unit_test(a_forked_child_is_no_part_of_the_group),
         cmocka_unit_test(what_a_lost_rank_has_given_counts),
+        cmocka_unit_test(a_rank_may_compute_for_long_while_messages_wait),
         cmocka_unit_test(a_message_arrives_after_its_sender_has_left),
     };
 
