@@ -521,6 +521,12 @@ static bool native_is_arriving(const native_state *s, int rank)
     return link != NULL && link_is_arriving(link);
 }
 
+// The end of a member without shared memory shows in its link.
+static bool native_is_gone(const native_group *g, int member, bool for_messages)
+{
+    return g->team != NULL && team_is_gone(g->team, member, for_messages);
+}
+
 static void native_wait(native_state *s, int timeout_ms)
 {
     sleep_wait(s->sleepers, timeout_ms);
@@ -816,6 +822,7 @@ const backend_ops native_backend_ops = {
     .progress = native_progress,
     .spin_wait = native_spin_wait,
     .is_arriving = native_is_arriving,
+    .is_gone = native_is_gone,
     .wait = native_wait,
     .wake = native_wake,
     .abort_group = native_abort_group,
