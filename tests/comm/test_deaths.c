@@ -371,15 +371,12 @@ static void a_rank_that_ends_is_named_when_there_is_no_hub_any_more(void **state
                                  .rendezvous = LS_TEST_AT_RANK_0};
         static ls_test_outcome outcomes[3];
 
-        // Over TCP the end of the connection alone shows.
-        if (h.way != BY_LEAVING || strcmp(transport, "tcp") != 0) {
-            print_message("%s, %s, way %d\n", transport, h.is_message ? "message" : "barrier",
-                          (int)h.way);
-            (void)ls_test_ranks(&job, outcomes);
-            if (outcomes[2].code != 0)
-                fail_msg("rank 2: %s", outcomes[2].text);
-            scene_assert_failure(h.s, 2, LS_EPEER, "rank 1 ");
-        }
+        print_message("%s, %s, way %d\n", transport, h.is_message ? "message" : "barrier",
+                      (int)h.way);
+        (void)ls_test_ranks(&job, outcomes);
+        if (outcomes[2].code != 0)
+            fail_msg("rank 2: %s", outcomes[2].text);
+        scene_assert_failure(h.s, 2, LS_EPEER, "rank 1 ");
         scene_destroy(h.s);
     }
 }

@@ -302,9 +302,9 @@ static bool is_arriving(const engine *e, const ls_comm *comm, const ls_work *w, 
 {
     const backend_ops *ops = e->parts.ops;
 
-    for (int r = 0; r < comm->info.size && ops->is_arriving != NULL; r++)
+    for (int r = 0; r < comm->info.size && ops->is_arriving != NULL && comm->backend != NULL; r++)
         if (needs_rank(comm, w, r, n_present) && presence_of(e, comm, w, r) == MEMBER_UNDER_WAY &&
-            ops->is_arriving(e->parts.backend, comm->info.members[r]))
+            ops->is_arriving(comm->backend, r))
             return true;
     return false;
 }

@@ -54,7 +54,7 @@ typedef struct link_ops {
     bool (*has_begun)(const peer_link *l);
     /* Whether everything written has reached the peer's side. */
     bool (*is_delivered)(peer_link *l);
-    /* Optional. Whether the peer's system has not answered for silence_ms. */
+    /* Of sockets. Whether the peer's system has not answered for silence_ms. */
     bool (*is_unanswered)(const peer_link *l, int silence_ms);
     /* Nothing more will be written: lets the peer notice the end. */
     void (*finish)(peer_link *l);
