@@ -22,8 +22,10 @@
 #define KEEPALIVE_IDLE_S     2
 #define KEEPALIVE_INTERVAL_S 1
 #define KEEPALIVE_PROBES     3
+#define KEEPALIVE_MOST       127 /* probes that the system allows */
 #define RESEND_MS            1000
-#define SILENCE_USUAL_MS     5000 /* config_check() reports a wrong setting */
+#define RESEND_MOST_MS       120000 /* that the system allows */
+#define SILENCE_USUAL_MS     5000   /* config_check() reports a wrong setting */
 
 #ifndef TCP_RTO_MAX_MS
 #define TCP_RTO_MAX_MS 44 // since Linux 6.15
@@ -230,6 +232,36 @@ ls_status net_set_stream_options(int fd, int user_timeout_ms)
     // An older kernel doubles the time between two attempts.
     (void)setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &resend_ms, sizeof(resend_ms));
     return set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, user_timeout_ms, "TCP_USER_TIMEOUT");
+}
+
+ls_status net_set_link_options(int fd, int silence_ms)
+{
+    // The system gives up after 15 attempts (tcp_retries2).
+    const int slow_ms = silence_ms < RESEND_MOST_MS * 10 ? silence_ms / 10 : RESEND_MOST_MS;
+    const int resend_ms = slow_ms < RESEND_MS ? RESEND_MS : slow_ms;
+    const int probe_s = 1 + silence_ms / 1000 / KEEPALIVE_MOST;
+    net_address own;
+
+    LS_TRY(net_set_stream_options(fd, 0));
+    LS_TRY(net_address_of_socket(fd, &own));
+    if (net_address_family(&own) == NET_UNIX)
+        return LS_OK;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &resend_ms, sizeof(resend_ms));
+    LS_TRY(set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, probe_s, "TCP_KEEPINTVL"));
+    return set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_MOST, "TCP_KEEPCNT");
+}
+
+bool net_is_unanswered(int fd, int silence_ms)
+{
+    struct tcp_info info;
+    socklen_t bytes = sizeof(info);
+
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
+        return false;
+    // One lost probe is no sign: before Linux 6.15 the next one may be sent two minutes later.
+    return (info.tcpi_unacked > 0 || info.tcpi_probes > 1) &&
+           info.tcpi_last_ack_recv >= (uint32_t)silence_ms &&
+           info.tcpi_last_data_recv >= (uint32_t)silence_ms;
 }
 
 ls_status net_send_some(int fd, const char *peer, const void *data, size_t bytes, size_t *moved)

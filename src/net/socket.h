@@ -83,6 +83,14 @@ LS_MUST_USE ls_status net_set_cloexec(int fd, bool cloexec);
  * that a connection survives a short outage. Does nothing to unix sockets. */
 LS_MUST_USE ls_status net_set_stream_options(int fd, int user_timeout_ms);
 
+/* The same for connections whose peer may read nothing for any time, which TCP_USER_TIMEOUT takes
+ * for its end. The owner detects a dead host with net_is_unanswered(), called about every second
+ * while it waits; the system does so later. */
+LS_MUST_USE ls_status net_set_link_options(int fd, int silence_ms);
+/* Whether the peer's system has sent nothing for silence_ms although it has to acknowledge
+ * something. */
+bool net_is_unanswered(int fd, int silence_ms);
+
 /* After so long a host that sends nothing is lost: LOCKSTEP_HEARTBEAT_MS of this process. */
 int net_silence_ms(void);
 /* LS_EINVAL: out of bounds. Not while other threads read the environment, unless it is the same. */

@@ -352,6 +352,63 @@ static void peer_that_sends_garbage_is_named(void **state)
     play_message(&last, "an operation with an invalid stamp");
 }
 
+/* Rank 0 is simulated: its connection is authenticated, and ends before it sends anything. */
+typedef struct early_end {
+    atomic_int is_connected;
+    atomic_int is_awaited;
+} early_end;
+
+static int meet_early_end(mesh_rank *r, void *arg)
+{
+    enum { PASSES = 50 }; /* in which rank 1 sees that it is authenticated */
+    early_end *e = arg;
+    const int64_t deadline_ms = ls_deadline_ms(MESH_TIMEOUT_MS);
+    handshake_claim claim = {
+        .purpose = NET_PURPOSE_DATA, .to = 1, .generation = r->boot.generation};
+    mesh_work w = {0};
+    seal_pair seals;
+    float value;
+    int fd;
+
+    if (r->rank == 0) {
+        memcpy(claim.job, r->boot.job, sizeof(claim.job));
+        MESH_CHECK(net_connect(&r->boot.records[1].addresses[0], NET_STREAM, deadline_ms, &fd) ==
+                   LS_OK);
+        MESH_CHECK(handshake_connect(fd, r->boot.key, &claim, "rank 1", deadline_ms, NULL,
+                                     &seals) == LS_OK);
+        atomic_store(&e->is_connected, 1);
+        while (atomic_load(&e->is_awaited) == 0 && ls_deadline_left(deadline_ms) != 0)
+            (void)usleep(1000);
+        close(r->boot.listen_fd);
+        close(fd);
+        return 0;
+    }
+    MESH_CHECK(native_backend_ops.open(&r->boot, &r->host, &r->state) == LS_OK);
+    MESH_CHECK(mesh_open_group(r, &r->world, 0, NULL, 2) == LS_OK);
+    mesh_drive_until(r, &e->is_connected, 1);
+    for (int i = 0; i < PASSES; i++) {
+        (void)native_backend_ops.progress(r->state);
+        (void)usleep(1000);
+    }
+    mesh_start(&r->world, &w, &(coll){RECV(1), .dst = &value});
+    atomic_store(&e->is_awaited, 1);
+    MESH_CHECK(mesh_wait(&w) == LS_EPEER);
+    MESH_CHECK(strstr(r->world.cause.text, "rank 0 ") != NULL);
+    mesh_close_group(&r->world);
+    native_backend_ops.close(r->state, 1000);
+    return 0;
+}
+
+static void receive_fails_when_its_sender_ends_before_it_sends(void **state)
+{
+    early_end e = {0};
+    const mesh_job job = {
+        .size = 2, .transport = "tcp", .fn = meet_early_end, .arg = &e, .no_world = true};
+
+    LS_UNUSED(state);
+    assert_int_equal(mesh_run(&job), 0);
+}
+
 // --- joining ---
 
 static int join_among_unauthenticated(mesh_rank *r, void *arg)
@@ -816,6 +873,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(messages_of_a_rank_that_left_can_be_received),
         cmocka_unit_test(receive_from_any_fails_when_all_others_have_left),
         cmocka_unit_test(peer_that_sends_garbage_is_named),
+        cmocka_unit_test(receive_fails_when_its_sender_ends_before_it_sends),
         cmocka_unit_test(unauthenticated_connections_do_not_delay_a_rank),
         cmocka_unit_test(rank_with_another_key_is_refused),
         cmocka_unit_test(rank_in_another_security_mode_is_refused),

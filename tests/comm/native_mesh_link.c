@@ -145,6 +145,7 @@ static void invalid_headers_are_refused(void **state)
     change_and_expect(2, 0, "unknown type");
     change_and_expect(2, 200, "unknown type");
     change_and_expect(2, MESSAGE_READY, "payload of 10");
+    change_and_expect(2, MESSAGE_LEFT, "payload of 10");
     change_and_expect(2, MESSAGE_PIECE, "piece without a point to point message");
     change_and_expect(3, 0x80, "unknown flags");
     change_and_expect(31, 0x80, "payload of 9223372036854775818");

@@ -311,6 +311,76 @@ static void killed_rank_is_named_without_a_launcher(void **state)
     }
 }
 
+/* --- without a hub --- */
+
+typedef enum way_to_end { BY_SIGNAL, BY_EXIT, BY_LEAVING } way_to_end;
+
+typedef struct hubless {
+    scene *s;
+    way_to_end way;
+    bool is_message; /* for which rank 2 waits */
+} hubless;
+
+/* Rank 0, which has the hub, has left the job; rank 1 ends or leaves the group of the other two. */
+static ls_status hubless_body(const ls_test_rank *self, void *arg)
+{
+    const hubless *h = arg;
+    scene *s = h->s;
+    ls_comm *world;
+    ls_comm *part = NULL;
+    float x = 1;
+
+    LS_TRY(ls_test_init(self, &world));
+    LS_TRY(ls_comm_split(world, self->rank > 0 ? 0 : -1, 0, &part));
+    if (self->rank == 0) {
+        ls_comm_destroy(world);
+        atomic_store(&s->ranks[0].n_done, 1);
+        return LS_OK;
+    }
+    while (atomic_load(&s->ranks[0].n_done) == 0)
+        (void)usleep(1000);
+    LS_TRY(ls_all_reduce(part, &x, &x, 1, LS_F32, LS_SUM, NULL));
+    if (self->rank == 2) {
+        LS_TRY(scene_note(s, 2,
+                          h->is_message ? ls_recv(part, &x, 1, LS_F32, 0, 0, NULL)
+                                        : ls_barrier(part, NULL)));
+        atomic_store(&s->ranks[2].n_done, 1);
+    } else {
+        if (h->way == BY_SIGNAL)
+            (void)raise(SIGKILL);
+        if (h->way == BY_EXIT)
+            _exit(0);
+    }
+    ls_comm_destroy(part);
+    while (atomic_load(&s->ranks[2].n_done) == 0)
+        (void)usleep(1000);
+    ls_comm_destroy(world);
+    return LS_OK;
+}
+
+static void a_rank_that_ends_is_named_when_there_is_no_hub_any_more(void **state)
+{
+    LS_UNUSED(state);
+    for (int i = 0; i < 12; i++) {
+        hubless h = {.s = scene_create(), .way = (way_to_end)(i / 2 % 3), .is_message = i % 2 == 1};
+        const char *transport = scene_transports[i / 6];
+        const ls_test_job job = {.n = 3,
+                                 .body = hubless_body,
+                                 .arg = &h,
+                                 .transport = transport,
+                                 .rendezvous = LS_TEST_AT_RANK_0};
+        static ls_test_outcome outcomes[3];
+
+        print_message("%s, %s, way %d\n", transport, h.is_message ? "message" : "barrier",
+                      (int)h.way);
+        (void)ls_test_ranks(&job, outcomes);
+        if (outcomes[2].code != 0)
+            fail_msg("rank 2: %s", outcomes[2].text);
+        scene_assert_failure(h.s, 2, LS_EPEER, "rank 1 ");
+        scene_destroy(h.s);
+    }
+}
+
 /* Rank 1 dies before it has joined: no rank waits for the join timeout. */
 static ls_status stillborn_body(const ls_test_rank *self, void *arg)
 {
@@ -671,6 +741,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(leaving_after_the_last_operation_is_no_failure),
         cmocka_unit_test(a_killed_rank_is_named_within_a_second),
         cmocka_unit_test(killed_rank_is_named_without_a_launcher),
+        cmocka_unit_test(a_rank_that_ends_is_named_when_there_is_no_hub_any_more),
         cmocka_unit_test(a_rank_that_dies_before_it_joins_is_named),
         cmocka_unit_test(a_rank_that_exits_instead_of_joining_is_named),
         cmocka_unit_test(a_rank_killed_while_ranks_join_is_named),

@@ -743,6 +743,7 @@ static void a_group_is_split_after_the_hub_has_left(void **state)
         assert_true(ls_test_ranks(&job, NULL));
     }
 }
+/* --- a message from a rank that has left --- */
 
 enum { SLOW_BYTES_A_SECOND = 400000, SLOW_MESSAGE = 600000 };
 
@@ -796,6 +797,58 @@ static void a_message_arrives_after_its_sender_has_left(void **state)
     }
 }
 
+/* From now on each message is sent half a second after the one before. */
+static void slow_down_sockets(void)
+{
+    const uint64_t rate = 1500;
+
+    for (int fd = 0; fd < 256; fd++) {
+        int family = AF_UNIX;
+        socklen_t bytes = sizeof(family);
+
+        if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &bytes) == 0 && family != AF_UNIX)
+            (void)setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate));
+    }
+}
+
+static ls_status slow_messages_body(const ls_test_rank *self, void *arg)
+{
+    const int source = *(const int *)arg;
+    uint8_t data[900] = {0};
+    ls_comm *comm;
+
+    LS_TRY(ls_test_init(self, &comm));
+    for (int i = 0; i < 20; i++) // the system does not pace the first 10 segments
+        LS_TRY(ls_barrier(comm, NULL));
+    slow_down_sockets();
+    for (int i = 1; i <= 3; i++) {
+        memset(data, self->rank == 1 ? i : 0, sizeof(data));
+        if (self->rank == 1)
+            LS_TRY(ls_send(comm, data, sizeof(data), LS_U8, 0, 3, NULL));
+        else
+            LS_TRY(ls_recv(comm, data, sizeof(data), LS_U8, source, 3, NULL));
+        LS_CHECK(data[0] == i && data[sizeof(data) - 1] == i);
+    }
+    if (self->rank == 0)
+        LS_CHECK(ls_recv(comm, data, sizeof(data), LS_U8, source, 3, NULL) == LS_EPEER);
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void messages_arrive_one_by_one_after_their_sender_has_left(void **state)
+{
+    static const int sources[] = {1, LS_ANY_SOURCE};
+
+    LS_UNUSED(state);
+    for (size_t i = 0; i < LS_COUNT_OF(sources); i++) {
+        int source = sources[i];
+        const ls_test_job job = {
+            .n = 2, .body = slow_messages_body, .arg = &source, .transport = "tcp"};
+
+        assert_true(ls_test_ranks(&job, NULL));
+    }
+}
+
 /* An argument chooses tests by pattern: '*killed*'. */
 int main(int argc, char **argv)
 {
@@ -813,6 +866,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(rank_that_leaves_a_pending_operation_is_named),
         cmocka_unit_test(a_group_is_split_after_the_hub_has_left),
         cmocka_unit_test(a_message_arrives_after_its_sender_has_left),
+        cmocka_unit_test(messages_arrive_one_by_one_after_their_sender_has_left),
     };
 
     if (argc > 1)

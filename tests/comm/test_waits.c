@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -408,6 +409,42 @@ static void a_listener_that_does_not_answer_is_named(void **state)
     (void)close(lines);
 }
 
+/* --- a rank that does not look at its connections --- */
+
+enum { SILENCE_S = 3, MESSAGE_BYTES = 60000, N_SENT = 8 }; /* more than a window */
+
+static ls_status long_step_body(const ls_test_rank *self, void *arg)
+{
+    static uint8_t data[MESSAGE_BYTES];
+    ls_status st;
+    ls_comm *comm;
+
+    LS_UNUSED(arg);
+    (void)setenv("LOCKSTEP_HEARTBEAT_MS", "2000", 1); // links wait for a second more
+    LS_TRY(ls_test_init(self, &comm));
+    LS_TRY(ls_barrier(comm, NULL));
+    if (self->rank == 1)
+        (void)usleep((SILENCE_S + 2) * 1000000); // the time after which a lost host is noticed
+    for (int i = 0; i < N_SENT; i++) {
+        memset(data, self->rank == 0 ? i + 1 : 0, sizeof(data));
+        st = self->rank == 0 ? ls_send(comm, data, sizeof(data), LS_U8, 1, i, NULL)
+                             : ls_recv(comm, data, sizeof(data), LS_U8, 0, i, NULL);
+        LS_TRY(st);
+        LS_CHECK(data[0] == i + 1 && data[MESSAGE_BYTES - 1] == i + 1);
+    }
+    LS_TRY(ls_barrier(comm, NULL));
+    ls_comm_destroy(comm);
+    return LS_OK;
+}
+
+static void a_rank_may_compute_for_long_while_messages_wait(void **state)
+{
+    const ls_test_job job = {.n = 2, .body = long_step_body, .transport = "tcp"};
+
+    LS_UNUSED(state);
+    assert_true(ls_test_ranks(&job, NULL));
+}
+
 /* An argument chooses tests by pattern: '*stopped*'. */
 int main(int argc, char **argv)
 {
@@ -421,6 +458,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_wait_in_a_store_names_the_keys),
         cmocka_unit_test(a_stopped_store_is_named_and_answers_later),
         cmocka_unit_test(a_listener_that_does_not_answer_is_named),
+        cmocka_unit_test(a_rank_may_compute_for_long_while_messages_wait),
     };
     char command[96];
     int failed;

@@ -21,7 +21,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SOON 20000 /* ms: far more than any step takes */
+#define SOON       20000 /* ms: far more than any step takes */
+#define SILENCE_MS 1500
 
 static net_address at(const char *text)
 {
@@ -356,6 +357,44 @@ static void stream_options_are_set_on_tcp_and_skipped_on_unix(void **state)
     close_pair(fds);
 }
 
+/* The reader's system answers probes of the full window. */
+static void a_peer_that_reads_nothing_is_not_taken_for_lost(void **state)
+{
+    const net_address where = at("127.0.0.1:0");
+    uint8_t *data = ls_calloc(BIG, 1);
+    reader r = {.data = ls_calloc(BIG, 1)};
+    struct tcp_info info = {0};
+    ls_thread thread = {0};
+    size_t done = 0;
+    size_t moved = 1;
+    int fds[2];
+
+    LS_UNUSED(state);
+    assert_true(data != NULL && r.data != NULL);
+    connect_pair(&where, NET_STREAM, fds);
+    assert_ok(net_set_link_options(fds[0], SILENCE_MS));
+    while (moved > 0 && done < BIG) {
+        assert_ok(net_send_some(fds[0], "the reader", data, BIG - done, &moved));
+        done += moved;
+    }
+    while (info.tcpi_backoff < 5) {
+        socklen_t bytes = sizeof(info);
+
+        (void)usleep(20000);
+        assert_int_equal(getsockopt(fds[0], IPPROTO_TCP, TCP_INFO, &info, &bytes), 0);
+        assert_int_equal(info.tcpi_state, TCP_ESTABLISHED);
+        assert_false(net_is_unanswered(fds[0], SILENCE_MS));
+    }
+    r.fd = fds[1];
+    assert_ok(ls_thread_start(&thread, "read", read_big, &r));
+    assert_ok(net_send_all(fds[0], "the reader", data, BIG - done, ls_deadline_ms(SOON)));
+    ls_thread_join(&thread);
+    assert_ok(r.st);
+    close_pair(fds);
+    ls_free(data);
+    ls_free(r.data);
+}
+
 static void credentials_of_a_unix_peer_are_read(void **state)
 {
     const net_address where = fresh_unix();
@@ -386,6 +425,7 @@ int main(void)
         cmocka_unit_test(transfer_larger_than_a_buffer_is_complete),
         cmocka_unit_test(timeouts_and_lost_peers_are_reported_with_the_count),
         cmocka_unit_test(stream_options_are_set_on_tcp_and_skipped_on_unix),
+        cmocka_unit_test(a_peer_that_reads_nothing_is_not_taken_for_lost),
         cmocka_unit_test(credentials_of_a_unix_peer_are_read),
     };
 

@@ -30,7 +30,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#define BACKEND_ABI 13
+#define BACKEND_ABI 14
 
 /* What else wants the core of a thread that waits. */
 typedef enum core_use {
@@ -209,8 +209,13 @@ struct backend_ops {
     /* optional: whether operations are pending whose end wakes no thread. The engine then does not
      * call wait(), and looks at short intervals instead */
     bool (*polls)(const backend_state *self);
-    /* optional: whether a message from this world rank has come in part */
-    bool (*is_arriving)(const backend_state *self, int rank);
+    /* optional: whether a message of this member (group rank), which has left the group, may still
+     * be on its way */
+    bool (*is_arriving)(const backend_group *group, int member);
+    /* optional: whether the member (group rank) has ended, or given up or closed the group, so that
+     * this rank's pending collective, or messages, can get from it only what it has sent already.
+     * The hub knows this; the engine asks the backend when there is no hub any more. */
+    bool (*is_gone)(const backend_group *group, int member, bool for_messages);
     /* required: sleeps until progress is possible, boot->control_fd is readable, wake() is called
      * or timeout_ms (>= 0) has passed. Several threads may wait at once. */
     void (*wait)(backend_state *self, int timeout_ms);

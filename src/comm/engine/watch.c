@@ -69,6 +69,21 @@ static void replace_control_fd(engine *e)
     (void)close(quiet);
 }
 
+static void check_soon(engine *e, ls_comm *comm, int64_t now_ns)
+{
+    list_for_each (at, &comm->works)
+        list_entry(at, ls_work, node)->next_check_ns = now_ns;
+    watch_at(e, now_ns);
+}
+
+static void check_all_soon(engine *e)
+{
+    const int64_t now_ns = ls_now_ns();
+
+    list_for_each (it, &e->groups)
+        check_soon(e, list_entry(it, ls_comm, node), now_ns);
+}
+
 /* Rank 0's own hub ends with rank 0. After a leave of rank 0 the others continue without a hub. */
 static void lose_hub(engine *e)
 {
@@ -79,6 +94,7 @@ static void lose_hub(engine *e)
     replace_control_fd(e);
     if (e->parts.hub_at_rank_0 && e->left_ns[0] != 0) {
         ls_log(LS_LOG_DEBUG, "comm", "rank 0 has left, and the job's hub with it");
+        check_all_soon(e);
         meet_lose_hub(e, "rank 0 has left, and the job's hub with it");
         return;
     }
@@ -94,21 +110,11 @@ static void lose_hub(engine *e)
     break_groups(e, &cause);
 }
 
-static void check_soon(engine *e, ls_comm *comm, int64_t now_ns)
-{
-    list_for_each (at, &comm->works)
-        list_entry(at, ls_work, node)->next_check_ns = now_ns;
-    watch_at(e, now_ns);
-}
-
 static void note_left(engine *e, int rank)
 {
-    const int64_t now_ns = ls_now_ns();
-
     if (e->left_ns[rank] == 0)
-        e->left_ns[rank] = now_ns;
-    list_for_each (it, &e->groups)
-        check_soon(e, list_entry(it, ls_comm, node), now_ns);
+        e->left_ns[rank] = ls_now_ns();
+    check_all_soon(e);
 }
 
 /* Without memory the leave is ignored, and the end of that rank's connection shows it later. */
@@ -228,13 +234,25 @@ static void break_for_leave(engine *e, ls_comm *comm, const ls_work *w, int r)
     if (left_after != 0 && !is_message(w))
         text_format(after, sizeof(after), " after operation #%" PRIu64, left_after - 1);
     text_format(cause.text, sizeof(cause.text),
-                "rank %d (pid %d) left the %s%s, but rank %d waits for it in %s", world_rank,
-                (int)e->parts.pids[world_rank], e->left_ns[world_rank] != 0 ? "job" : "group",
+                "rank %d (pid %d) %s%s, but rank %d waits for it in %s", world_rank,
+                (int)e->parts.pids[world_rank],
+                e->left_ns[world_rank] != 0 ? "left the job"
+                : left_after != 0           ? "left the group"
+                                            : "has ended or left the group",
                 after, e->parts.rank, stamp_text(op, sizeof(op), &w->b.op.stamp));
     engine_break(e, comm, &cause, cause_status(cause.kind), true);
 }
 
 typedef enum presence { MEMBER_PRESENT = 0, MEMBER_DONE, MEMBER_UNDER_WAY, MEMBER_ABSENT } presence;
+
+/* Without a hub, only the backend knows that a rank has left the group or has ended. */
+static bool is_gone(const engine *e, const ls_comm *comm, const ls_work *w, int r)
+{
+    const backend_ops *ops = e->parts.ops;
+
+    return e->parts.control == NULL && comm->backend != NULL && ops->is_gone != NULL &&
+           ops->is_gone(comm->backend, r, is_message(w));
+}
 
 /* A rank that left after this operation has done its part; a rank that left before it never does.
  * Messages, and data of a rank that exited without leaving the group, may still arrive. */
@@ -243,7 +261,8 @@ static presence presence_of(const engine *e, const ls_comm *comm, const ls_work 
     const uint64_t left_after = comm->left_after == NULL ? 0 : comm->left_after[r];
 
     if (left_after == 0)
-        return e->left_ns[comm->info.members[r]] != 0 ? MEMBER_UNDER_WAY : MEMBER_PRESENT;
+        return e->left_ns[comm->info.members[r]] != 0 || is_gone(e, comm, w, r) ? MEMBER_UNDER_WAY
+                                                                                : MEMBER_PRESENT;
     if (is_message(w))
         return MEMBER_UNDER_WAY;
     return left_after > w->b.op.stamp.sequence ? MEMBER_DONE : MEMBER_ABSENT;
@@ -284,9 +303,9 @@ static bool is_arriving(const engine *e, const ls_comm *comm, const ls_work *w, 
 {
     const backend_ops *ops = e->parts.ops;
 
-    for (int r = 0; r < comm->info.size && ops->is_arriving != NULL; r++)
+    for (int r = 0; r < comm->info.size && ops->is_arriving != NULL && comm->backend != NULL; r++)
         if (needs_rank(comm, w, r, n_present) && presence_of(e, comm, w, r) == MEMBER_UNDER_WAY &&
-            ops->is_arriving(e->parts.backend, comm->info.members[r]))
+            ops->is_arriving(comm->backend, r))
             return true;
     return false;
 }
@@ -506,7 +525,8 @@ static bool check_work(engine *e, ls_comm *comm, ls_work *w, int64_t now_ns)
             report(e, comm, w, is_late, now_ns);
         if (is_late)
             w->next_report_ns = now_ns + (now_ns - w->start_ns);
-        w->next_check_ns = is_next ? w->next_report_ns : step_after(now_ns, CHECK_EVERY_NS);
+        w->next_check_ns = is_next && e->parts.control != NULL ? w->next_report_ns
+                                                               : step_after(now_ns, CHECK_EVERY_NS);
         if (!check_left(e, comm, w, now_ns))
             return false;
     }

@@ -73,6 +73,7 @@ struct backend_group {
     list_node directs;  /* sends and receives, in the order of their start */
     list_node receives; /* direct transfers without a message, in the order they were posted */
     int n_running;
+    uint64_t next_sequence; /* of the collective after the last one that has ended */
     int next_history;
     uint64_t history[NATIVE_HISTORY]; /* sequence numbers */
     uint8_t history_stamps[NATIVE_HISTORY][STAMP_BYTES];

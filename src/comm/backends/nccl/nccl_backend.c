@@ -132,6 +132,16 @@ static void nccl_spin_wait(backend_group *g, core_use use, const backend_counter
         g->state->host->native->spin_wait(g->native, use, others);
 }
 
+static bool nccl_is_arriving(const backend_group *g, int member)
+{
+    return g->state->host->native->is_arriving(g->native, member);
+}
+
+static bool nccl_is_gone(const backend_group *g, int member, bool for_messages)
+{
+    return g->state->host->native->is_gone(g->native, member, for_messages);
+}
+
 static void nccl_wait(backend_state *s, int timeout_ms)
 {
     s->host->native->wait(s->native, timeout_ms);
@@ -196,6 +206,8 @@ __attribute__((visibility("default"))) const backend_ops lockstep_backend = {
     .progress = nccl_progress,
     .spin_wait = nccl_spin_wait,
     .polls = nccl_polls,
+    .is_arriving = nccl_is_arriving,
+    .is_gone = nccl_is_gone,
     .wait = nccl_wait,
     .wake = nccl_wake,
     .abort_group = nccl_abort_group,

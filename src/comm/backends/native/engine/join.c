@@ -56,10 +56,23 @@ static void on_send_empty(void *self, int rank)
     match_send_credit(&s->peers[rank]);
 }
 
+static bool is_receiving_from(const native_group *g, const native_peer *p)
+{
+    list_for_each (node, &g->receives) {
+        if (list_entry(node, transfer, node)->peer == p)
+            return true;
+    }
+    return false;
+}
+
 static bool on_is_expecting(void *self, int rank)
 {
     const native_state *s = self;
 
+    list_for_each (node, &s->groups) {
+        if (is_receiving_from(list_entry(node, native_group, node), &s->peers[rank]))
+            return true;
+    }
     return match_is_expecting(&s->peers[rank]);
 }
 

@@ -96,7 +96,11 @@ void native_break_no_memory(native_group *g)
 
 static void add_history(native_group *g, const native_work *w)
 {
-    g->history[g->next_history] = w->work->op.stamp.sequence;
+    const uint64_t sequence = w->work->op.stamp.sequence;
+
+    if (sequence >= g->next_sequence)
+        g->next_sequence = sequence + 1;
+    g->history[g->next_history] = sequence;
     memcpy(g->history_stamps[g->next_history], w->stamp, STAMP_BYTES);
     g->next_history = (g->next_history + 1) % NATIVE_HISTORY;
 }
@@ -518,11 +522,30 @@ static void native_spin_wait(native_group *g, core_use use, const backend_counte
     }
 }
 
-static bool native_is_arriving(const native_state *s, int rank)
+// What a member of another host has sent comes before its notice, that it has left, or the link's
+// end.
+static bool native_is_arriving(const native_group *g, int member)
 {
-    const peer_link *link = s->peers[rank].link;
+    const native_peer *p = g->peers[member];
+    uint64_t unused;
 
-    return link != NULL && link_is_arriving(link);
+    if (p->link == NULL || p->link->ops == NULL || p->link->is_ended)
+        return false;
+    return p->is_local ? link_is_arriving(p->link) : !match_has_left(g, p, &unused);
+}
+
+// The end of a member without shared memory shows in its link.
+static bool native_is_gone(const native_group *g, int member, bool for_messages)
+{
+    uint64_t next_sequence;
+
+    if (g->team != NULL)
+        return team_is_gone(g->team, member, for_messages);
+    if (!match_has_left(g, g->peers[member], &next_sequence))
+        return false;
+    return for_messages ||
+           (!list_empty(&g->works) &&
+            list_entry(g->works.next, native_work, node)->work->op.stamp.sequence >= next_sequence);
 }
 
 static void native_wait(native_state *s, int timeout_ms)
@@ -828,6 +851,7 @@ const backend_ops native_backend_ops = {
     .progress = native_progress,
     .spin_wait = native_spin_wait,
     .is_arriving = native_is_arriving,
+    .is_gone = native_is_gone,
     .wait = native_wait,
     .wake = native_wake,
     .abort_group = native_abort_group,

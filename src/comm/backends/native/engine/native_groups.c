@@ -48,12 +48,28 @@ static void add_closed(native_state *s, uint32_t id)
     s->closed[s->n_closed++] = id;
 }
 
+// Members that wait for a message learn that none comes any more.
+static void send_left(const native_group *g)
+{
+    for (int i = 0; i < g->info->size; i++) {
+        native_peer *p = g->peers[i];
+
+        if (p->is_local || p->link == NULL || p->link->ops == NULL || p->link->is_ended ||
+            p->link->is_cut)
+            continue;
+        match_queue_left(p, g);
+        (void)link_flush(p->link);
+        sleep_update(g->state->sleepers, &p->watch);
+    }
+}
+
 void native_close_group(native_group *g)
 {
     native_state *s = g->state;
     const uint32_t id = g->info->id;
 
     LS_ASSERT(list_empty(&g->works) && list_empty(&g->directs));
+    send_left(g);
     list_remove(&g->node);
     match_free_group(s, id);
     add_closed(s, id);

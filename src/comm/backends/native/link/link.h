@@ -54,6 +54,8 @@ typedef struct link_ops {
     bool (*has_begun)(const peer_link *l);
     /* Whether everything written has reached the peer's side. */
     bool (*is_delivered)(peer_link *l);
+    /* Of sockets. Whether the peer's system has not answered for silence_ms. */
+    bool (*is_unanswered)(const peer_link *l, int silence_ms);
     /* Nothing more will be written: lets the peer notice the end. */
     void (*finish)(peer_link *l);
     void (*close)(peer_link *l);
@@ -158,9 +160,10 @@ void link_drop_payload(peer_link *l);
 /* Over a connected, nonblocking stream socket, which it takes, also on failure. */
 LS_MUST_USE ls_status link_tcp_create(int fd, const link_sink *sink, peer_link **out);
 
-/* Of a socket's stream: link_ops.finish, and whether the peer's kernel has acknowledged all
- * bytes. */
+/* Of a socket's stream: link_ops.finish and is_unanswered, and whether the peer's kernel has
+ * acknowledged all bytes. */
 void link_socket_finish(peer_link *l);
+bool link_socket_is_unanswered(const peer_link *l, int silence_ms);
 bool link_socket_is_drained(peer_link *l);
 
 /* The same in the records of net/auth/seal.h. */

@@ -196,6 +196,7 @@ static const link_ops sealed_ops = {
     .write = sealed_write,
     .read = sealed_read,
     .is_delivered = sealed_is_delivered,
+    .is_unanswered = link_socket_is_unanswered,
     .finish = link_socket_finish,
     .close = sealed_close,
 };

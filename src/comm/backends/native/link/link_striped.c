@@ -226,6 +226,16 @@ static bool striped_is_delivered(peer_link *l)
     return true;
 }
 
+static bool striped_is_unanswered(const peer_link *l, int silence_ms)
+{
+    const striped_stream *s = l->stream;
+
+    for (int i = 0; i < s->n; i++)
+        if (s->streams[i] != NULL && s->streams[i]->ops->is_unanswered(s->streams[i], silence_ms))
+            return true;
+    return false;
+}
+
 static void striped_forked(const peer_link *l)
 {
     const striped_stream *s = l->stream;
@@ -250,6 +260,7 @@ static const link_ops striped_ops = {
     .write = striped_write,
     .read = striped_read,
     .is_delivered = striped_is_delivered,
+    .is_unanswered = striped_is_unanswered,
     .finish = striped_finish,
     .close = striped_close,
     .settle = striped_settle,

@@ -3,6 +3,7 @@
 #include "comm/backends/native/link/link.h"
 
 #include "base/alloc.h"
+#include "net/socket.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -76,6 +77,11 @@ bool link_socket_is_drained(peer_link *l)
     return ioctl(l->fd, SIOCOUTQ, &queued) != 0 || queued == 0;
 }
 
+bool link_socket_is_unanswered(const peer_link *l, int silence_ms)
+{
+    return net_is_unanswered(l->fd, silence_ms);
+}
+
 void link_socket_finish(peer_link *l)
 {
     shutdown(l->fd, SHUT_WR);
@@ -90,6 +96,7 @@ static const link_ops tcp_ops = {
     .write = tcp_write,
     .read = tcp_read,
     .is_delivered = link_socket_is_drained,
+    .is_unanswered = link_socket_is_unanswered,
     .finish = link_socket_finish,
     .close = tcp_close,
 };

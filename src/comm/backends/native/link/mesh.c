@@ -29,6 +29,10 @@
 #define DIALS_AT_ONCE 32
 #define PACE_MS       5
 #define CLOSED_MAX    50 /* connections of one peer that it closed before it sent anything */
+/* Checks for peers whose systems do not answer. They count when so many were in time: after a stop
+ * of this machine answers are still to come. */
+#define CHECK_MS     1000
+#define CHECKS_VALID 3
 
 typedef struct mesh_peer mesh_peer;
 
@@ -63,6 +67,9 @@ struct mesh {
     unsigned n_moved;
     int64_t pace_ms; /* when the last of these dials begins, */
     int n_paced;     /* and with it so many */
+    poll_timer check;
+    int64_t checked_ms;
+    int n_checks; /* in time, one after the other */
 };
 
 static handshake_claim claim_of(const mesh *m, uint32_t from, uint32_t to)
@@ -133,20 +140,64 @@ static void on_stream_added(void *self)
     flush(self);
 }
 
-// A peer that has left in good order needs no more connections, and its messages still count.
+// Messages that have come before the end count.
+static void receive_rest(mesh_peer *c)
+{
+    while (!c->link->is_ended && link_receive(c->link))
+        continue;
+}
+
+static void end_link(mesh_peer *c)
+{
+    streams_close_pending(c->more);
+    c->m->n_moved++;
+    c->m->events.ended(c->m->events.self, c->rank, NULL);
+}
+
+// A peer that has left in good order needs no more connections.
 static void on_stream_failed(void *self, const char *why)
 {
     mesh_peer *c = self;
 
-    while (!c->link->is_ended && link_receive(c->link))
-        continue;
-    if (!c->link->is_ended) {
+    receive_rest(c);
+    if (!c->link->is_ended)
         fail(c, why);
-        return;
+    else
+        end_link(c);
+}
+
+// --- peers that do not answer ---
+
+static void time_out(mesh_peer *c)
+{
+    peer_link *l = c->link;
+
+    receive_rest(c);
+    if (!l->is_ended) {
+        l->is_ended = true;
+        l->is_cut = true;
+        l->error = ETIMEDOUT;
+        l->ops->finish(l);
     }
-    streams_close_pending(c->more);
-    c->m->n_moved++;
-    c->m->events.ended(c->m->events.self, c->rank, NULL);
+    end_link(c);
+}
+
+static void check_peers(void *arg)
+{
+    mesh *m = arg;
+    const int silence_ms = streams_silence_ms();
+    const int64_t now_ms = ls_now_ms();
+
+    m->n_checks = now_ms - m->checked_ms < 2 * CHECK_MS ? m->n_checks + 1 : 0;
+    m->checked_ms = now_ms;
+    for (int i = 0; i < m->boot->size && m->n_checks >= CHECKS_VALID; i++) {
+        mesh_peer *c = &m->peers[i];
+
+        if (c->m != NULL && c->link->ops != NULL && !c->link->is_ended &&
+            c->link->ops->is_unanswered(c->link, silence_ms))
+            time_out(c);
+    }
+    poller_timer_set(m->loop, &m->check, now_ms + CHECK_MS, check_peers, m);
 }
 
 // --- connected ---
@@ -160,6 +211,8 @@ static ls_status make_link(const mesh_peer *c, int fd, const seal_pair *seals)
     link_take_stream(c->link, fresh);
     ls_log(LS_LOG_DEBUG, "native", "connected with rank %d over tcp, security %s", c->rank,
            net_security_text(seals->out.mode));
+    if (!c->m->check.is_set)
+        poller_timer_set(c->m->loop, &c->m->check, ls_now_ms() + CHECK_MS, check_peers, c->m);
     return c->m->events.connected(c->m->events.self, c->rank);
 }
 

@@ -34,10 +34,15 @@ struct streams {
     extra_stream list[LINK_STREAMS_MAX]; /* by number; [0] is not used */
 };
 
+int streams_silence_ms(void)
+{
+    return net_silence_ms() + LATER_MS;
+}
+
 // Takes fd.
 static ls_status open_one(const link_sink *sink, int fd, const seal_pair *seals, peer_link **out)
 {
-    const ls_status st = net_set_stream_options(fd, net_silence_ms() + LATER_MS);
+    const ls_status st = net_set_link_options(fd, streams_silence_ms());
 
     if (st != LS_OK) {
         close(fd);

@@ -28,6 +28,9 @@ typedef struct streams_options {
     void (*failed)(void *self, const char *why);
 } streams_options;
 
+/* After so long without an answer of the peer's system its link ends. */
+int streams_silence_ms(void);
+
 LS_MUST_USE ls_status streams_create(const streams_options *opt, streams **out);
 void streams_destroy(streams *all);       /* NULL is allowed, here and in the next three */
 void streams_close_pending(streams *all); /* gives up connections that the link does not have yet */

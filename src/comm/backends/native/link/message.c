@@ -50,6 +50,8 @@ ls_status message_check(const message *m)
                        (unsigned long long)m->total);
     if (m->type == MESSAGE_PIECE && (!m->is_direct || m->bytes == 0))
         return ls_fail(LS_EPROTO, "piece without a point to point message");
+    if (m->type == MESSAGE_LEFT && m->sequence != MESSAGE_NO_SEQUENCE)
+        return ls_fail(LS_EPROTO, "notice of a leave with a sequence number");
     if (m->type >= MESSAGE_OFFER && !m->is_direct)
         return ls_fail(LS_EPROTO, "offer in a collective");
     if (has_offer && m->bytes != MESSAGE_OFFER_BYTES)

@@ -8,6 +8,7 @@
  *
  * Messages of collectives are matched by (group, sequence, step). For point to point messages step
  * is the tag and sequence the sender's own number of the message, which READY and PIECE repeat.
+ * LEFT has the sequence MESSAGE_NO_SEQUENCE.
  */
 #ifndef LS_COMM_BACKENDS_NATIVE_LINK_MESSAGE_H
 #define LS_COMM_BACKENDS_NATIVE_LINK_MESSAGE_H
@@ -18,6 +19,7 @@
 #define MESSAGE_EAGER_BYTES  65536 /* larger ones wait until the receiver is ready */
 #define MESSAGE_OFFER_BYTES  24
 #define MESSAGE_MAX_BYTES    (4U << 20) /* of one payload */
+#define MESSAGE_NO_SEQUENCE  UINT64_MAX
 
 typedef enum message_type {
     /* A payload of `bytes`: charged to the sender's credit, or requested by READY. */
@@ -26,6 +28,9 @@ typedef enum message_type {
     MESSAGE_ANNOUNCE, /* the sender has `total` bytes and waits for READY */
     MESSAGE_PIECE,    /* a part of an announced point to point message */
     MESSAGE_CREDIT,   /* nothing but the credit, which every message carries */
+    /* The sender has closed the group, and sends no more for it. step: the number of its first
+     * collective that has not ended there. Receivers save it until they close the group. */
+    MESSAGE_LEFT,
     /* As ANNOUNCE, within a host; the payload is a message_offer in the host's byte order. */
     MESSAGE_OFFER,
     MESSAGE_TAKEN, /* answers OFFER instead of READY: the receiver has read everything */

@@ -481,6 +481,7 @@ ls_status direct_on_message(native_peer *p, native_group *g, const message *m, u
     case MESSAGE_OFFER:
         return on_message(p, g, m, target);
     case MESSAGE_CREDIT:
+    case MESSAGE_LEFT:
         break;
     }
     return ls_fail(LS_EPROTO, "credit in a message of a group");

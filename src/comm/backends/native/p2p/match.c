@@ -75,6 +75,31 @@ void match_send_credit(native_peer *p)
         queue_item(p, item, &empty);
 }
 
+void match_queue_left(native_peer *p, const native_group *g)
+{
+    link_item *item = message_pool_new_item(&p->state->pool);
+    const message left = {.type = MESSAGE_LEFT,
+                          .group = g->info->id,
+                          .sequence = MESSAGE_NO_SEQUENCE,
+                          .step = g->next_sequence,
+                          .credit = p->consumed};
+
+    if (item != NULL) // else the end of the link shows it
+        queue_item(p, item, &left);
+}
+
+bool match_has_left(const native_group *g, const native_peer *p, uint64_t *next_sequence)
+{
+    list_for_each (node, &p->unexpected) {
+        const unexpected_message *u = list_entry(node, unexpected_message, node);
+
+        *next_sequence = u->m.step;
+        if (u->m.type == MESSAGE_LEFT && u->m.group == g->info->id)
+            return true;
+    }
+    return false;
+}
+
 static bool post(native_peer *p, const message *m, const uint8_t *payload)
 {
     if (!link_post(p->link, m, payload))
@@ -424,6 +449,8 @@ static ls_status on_begin(void *self, const message *m, uint8_t **target)
         return on_announce(p, g, m);
     case MESSAGE_DATA:
         return on_data(p, g, m, target);
+    case MESSAGE_LEFT:
+        return match_save_unexpected(p, m, &p->unexpected, target);
     case MESSAGE_PIECE:
     case MESSAGE_CREDIT:
     case MESSAGE_OFFER:

@@ -28,6 +28,11 @@ void match_check_unexpected(native_work *w);
 void match_check_leftover(native_work *w);
 /* Queues an empty message, which carries the credit. */
 void match_send_credit(native_peer *p);
+/* This rank closes the group: queues the notice behind all messages for the peer. */
+void match_queue_left(native_peer *p, const native_group *g);
+/* Whether the peer's notice has come; *next_sequence is then of its first collective that has not
+ * ended there. */
+bool match_has_left(const native_group *g, const native_peer *p, uint64_t *next_sequence);
 /* Frees the unexpected messages of a group that is closed. */
 void match_free_group(native_state *s, uint32_t id);
 /* Whether a message from the peer, or an answer to one, is awaited. */

@@ -381,6 +381,15 @@ bool team_gave_up(const team *t, int member)
     return read_mark(t->parts[member]) != 0;
 }
 
+bool team_is_gone(const team *t, int member, bool for_messages)
+{
+    const uint64_t mark = read_mark(t->parts[member]);
+
+    if (mark == 0)
+        return local_has_ended(t->l, t->info->members[member]);
+    return for_messages || mark <= t->number;
+}
+
 bool team_break_given_up(team *t, int member)
 {
     const uint64_t mark = read_mark(t->parts[member]);

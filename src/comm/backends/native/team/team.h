@@ -70,6 +70,10 @@ bool team_read(const team *t, int member, const char *from, char *to, size_t byt
  * has read the member's buffer; false: the bytes read are those that the member sent. */
 bool team_gave_up(const team *t, int member);
 
+/* Whether a member has ended, or has given up or closed the group, before it has done its part of
+ * the pending operation. for_messages: at all. */
+bool team_is_gone(const team *t, int member, bool for_messages);
+
 /* Sleeps until the gate opens at which this rank waits, about a millisecond at most. False: it is
  * at none, or no member shares cores. */
 bool team_futex_wait(team *t);
