@@ -119,8 +119,8 @@ int main(int argc, char **argv)
 
         if (store == nullptr)
             return 1;
-        c.comm = std::make_unique<ccl::communicator>(
-            ccl::create_communicator(e.size, e.rank, store));
+        c.comm =
+            std::make_unique<ccl::communicator>(ccl::create_communicator(e.size, e.rank, store));
     } catch (const std::exception &error) {
         fprintf(stderr, "collectives_ccl: %s\n", error.what());
         return 1;
