@@ -838,6 +838,14 @@ int __wrap_getsockopt(int fd, int level, int option, void *value, socklen_t *byt
         return 0;
     }
     memset(value, 0, *bytes);
+    if (level == IPPROTO_TCP && option == TCP_INFO) {
+        const uint32_t silence_ms = (uint32_t)(net_silence(o) / MS);
+        const struct tcp_info info = {.tcpi_unacked = silence_ms > 0,
+                                      .tcpi_last_ack_recv = silence_ms,
+                                      .tcpi_last_data_recv = silence_ms};
+
+        memcpy(value, &info, *bytes < sizeof(info) ? *bytes : sizeof(info));
+    }
     if (level == SOL_SOCKET && option == SO_ERROR) {
         memcpy(value, &o->error, sizeof(o->error));
         if (o->error != 0)

@@ -617,6 +617,16 @@ static void time_out(void *arg, uint64_t since)
         break_stream(o, ETIMEDOUT);
 }
 
+int64_t net_silence(const object *o)
+{
+    const int a = o->host;
+    const int b = o->peer != NULL ? o->peer->host : a;
+    const int64_t there = is_cut(a, b) ? W->now - W->cut_since[a][b] : 0;
+    const int64_t back = is_cut(b, a) ? W->now - W->cut_since[b][a] : 0;
+
+    return there > back ? there : back;
+}
+
 static bool is_between(const object *o, int a, int b)
 {
     return o->kind == OBJECT_STREAM && o->peer != NULL && crosses(o) && o->host == a &&
