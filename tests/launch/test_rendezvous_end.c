@@ -453,6 +453,19 @@ static void no_node_takes_a_place_when_ranks_have_finished(void **state)
     close_head(&h);
 }
 
+static void a_node_takes_a_place_when_the_ranks_of_another_one_are_lost(void **state)
+{
+    head h;
+
+    (void)state;
+    run_job(&h, &two_to_four, 3);
+    STEP(&h, .kind = RDZV_FINISHED, .conn = 2, .generation = generation(&h), .are_lost = true);
+    lost(&h, 3);
+    arrive(&h, 4, -1, NODE(.n_local = 2));
+    assert_place(&h, 4, 2, 4, 6);
+    close_head(&h);
+}
+
 static void a_place_with_a_number_needs_a_node_with_that_number(void **state)
 {
     const rdzv_options opt = {.by_id = true, .min_nodes = 3, .max_nodes = 3};
@@ -682,6 +695,7 @@ int main(void)
         cmocka_unit_test(a_node_that_joins_later_takes_a_lost_nodes_place),
         cmocka_unit_test(a_node_that_cannot_begin_leaves_the_place_to_others),
         cmocka_unit_test(no_node_takes_a_place_when_ranks_have_finished),
+        cmocka_unit_test(a_node_takes_a_place_when_the_ranks_of_another_one_are_lost),
         cmocka_unit_test(a_place_with_a_number_needs_a_node_with_that_number),
         cmocka_unit_test(a_failure_ends_a_node_that_has_not_begun),
         cmocka_unit_test(a_spare_takes_a_lost_nodes_number_for_free),

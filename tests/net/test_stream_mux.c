@@ -5,6 +5,7 @@
  */
 #include "base/unit.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -576,6 +577,28 @@ static void a_link_that_has_ended_leaves_its_streams_to_their_owner(void **state
     finish(s);
 }
 
+static void without_memory_no_piece_of_a_stream_is_left_out(void **state)
+{
+    LS_UNUSED(state);
+    for (uint64_t at = 1; at <= 4; at++) {
+        scene *s = begin();
+        const int fd = add_stream(s);
+
+        say(fd, "1");
+        until(s, s->n_opened == 1);
+        expect(s, s->opened[0], "1");
+        ls_alloc_fail_at(at);
+        say(fd, "2");
+        turn(s);
+        ls_alloc_fail_at(0);
+        if (s->near.n_link_ends + s->remote.n_link_ends == 0 && !is_at_end(fd)) {
+            say(fd, "3");
+            expect(s, s->opened[0], "23");
+        }
+        finish(s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -594,6 +617,7 @@ int main(void)
         cmocka_unit_test(all_sockets_together_hold_a_bounded_amount),
         cmocka_unit_test(number_of_streams_is_limited),
         cmocka_unit_test(a_link_that_has_ended_leaves_its_streams_to_their_owner),
+        cmocka_unit_test(without_memory_no_piece_of_a_stream_is_left_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

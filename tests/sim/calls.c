@@ -56,6 +56,11 @@ void begin_call(void)
 
     if (W->current == h->agent && h->calls_left > 0 && --h->calls_left == 0) {
         h->was_killed = true;
+        W->last_kill = W->now;
+        process_die(W->current, SIGKILL);
+    }
+    if (W->current->calls_left > 0 && --W->current->calls_left == 0) {
+        W->last_kill = W->now;
         process_die(W->current, SIGKILL);
     }
 }

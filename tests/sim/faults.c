@@ -2,10 +2,14 @@
 /*
  * faults.c - what a seed does to the job, and what must hold then.
  *
- * At any time   a step has one state on all ranks, and each shard once (rank.c compares); a roster
- *               has one size, each rank of it one process, and one head gives it out; no head gives
- *               out a roster after another one has given out a later one; no launcher that returns
+ * At any time   a step has one state on all ranks, and each shard once, and buffers are those of
+ *               shard 0 (rank.c compares); a roster has one size, each rank of it one process, and
+ *               one head gives it out; no head gives out a roster after another one has given out a
+ *               later one; no rank saves that is not in the newest roster; no launcher that returns
  *               has memory or descriptors left.
+ * SETTLE_S after the last fault and the last end of a process
+ *               all ranks that live are in the group, and each that was lost has been replaced, if
+ *               it can be; ranks that live make steps.
  * At the end    all launchers have ended within a bound; no rank, shim or guardian is left; code
  *               0 means that the training is complete; without faults all codes are 0; where more
  *               than half of the machines stay connected and are not harmed while the ranks train,
@@ -24,10 +28,13 @@ enum {
     STEPS_MAX = 1000,
     ROSTERS_MAX = 400,
     LIMIT_S = 240,  /* after the last fault, and the time of the training */
+    SETTLE_S = 15,  /* after the last fault, and the last end of a process: the job is complete */
+    STALL_S = 25,   /* ... and makes a step */
     LEFT_MS = 15000 /* after the last launcher: shims and guardians end */
 };
 
 typedef struct roster {
+    int64_t number; /* group_number() */
     int size;
     int head;             /* machine; -1: unknown */
     uint64_t members[32]; /* by rank, + 1 */
@@ -36,17 +43,61 @@ typedef struct roster {
 typedef struct history {
     uint64_t states[STEPS_MAX + 1];
     roster rosters[ROSTERS_MAX];
-    int64_t last_roster;
-    int last_head;    /* machine */
-    uint64_t started; /* members that have made a step, as bits */
+    int64_t last_group; /* that a head has given out */
+    int last_head;      /* machine */
+    uint64_t started;   /* members that have made a step, as bits */
     int64_t all_started_at;
     int64_t finished_at;
+    int64_t stepped_at;
     int saved_step;
     int64_t first_fault_at;
+    int64_t last_fault_at; /* its end */
+    int least_size;        /* of the group, when the job has settled */
     char errors[HOSTS_MAX][160];
 } history;
 
 /* --- what is reported --- */
+
+/* Rosters of a generation, in which all ranks were started again, have later numbers. */
+static int64_t group_number(int64_t generation, int64_t number)
+{
+    return (generation << 16) + number;
+}
+
+static roster *roster_of(int64_t number)
+{
+    roster *r = &W->history->rosters[number % ROSTERS_MAX];
+
+    if (r->number != number)
+        *r = (roster){.number = number};
+    return r;
+}
+
+static int64_t settled_at(void)
+{
+    const int64_t at = W->history->last_fault_at;
+
+    return (at > W->last_end ? at : W->last_end) + SETTLE_S * SECOND;
+}
+
+/* Processes that live are ranks of the group again, and have been replaced. */
+static void check_group(void)
+{
+    const history *h = W->history;
+    const int64_t number = W->current->group;
+    const int size =
+        (number & 0xffff) == 0 ? W->spec->n_nodes * W->spec->n_local : roster_of(number)->size;
+
+    if (!W->spec->is_elastic || number != h->last_group || W->now < settled_at())
+        return;
+    for (const process *p = W->processes; p != NULL; p = p->next)
+        if (p->role == ROLE_RANK && !p->is_dead && p->group != number &&
+            p->began_at + SETTLE_S * SECOND < W->now)
+            world_fail("%s (pid %d) is not in group %" PRIx64, p->name, p->pid, number);
+    if (W->n_takeovers == 0 && number >> 16 == 1 && size < h->least_size)
+        world_fail("group %" PRIx64 " has %d ranks, at least %d can be in it", number, size,
+                   h->least_size);
+}
 
 void history_step(int member, int step, uint64_t state)
 {
@@ -56,6 +107,8 @@ void history_step(int member, int step, uint64_t state)
     if (step > STEPS_MAX)
         return;
     world_trace((uint64_t)step, state);
+    h->stepped_at = W->now;
+    check_group();
     if (h->states[step] == 0)
         h->states[step] = state;
     else if (h->states[step] != state)
@@ -68,20 +121,31 @@ void history_step(int member, int step, uint64_t state)
         world_log("%s: step %d", W->current->name, step);
 }
 
+void history_begin(int generation)
+{
+    W->current->group = group_number(generation, 0);
+    if (W->current->group > W->history->last_group)
+        W->history->last_group = W->current->group;
+}
+
 static void take_seat(int64_t number, int rank, int size)
 {
-    roster *r = &W->history->rosters[number % ROSTERS_MAX];
+    roster *r = roster_of(number);
+    int64_t *calls = &W->hosts[W->current->host].rank_calls[W->current->local_rank];
 
-    world_log("%s: rank %d of %d in roster %" PRId64, W->current->name, rank, size, number);
-    if (number >= ROSTERS_MAX || rank >= 32)
+    world_log("%s: rank %d of %d in roster %" PRIx64, W->current->name, rank, size, number);
+    if (rank >= 32)
         return;
     if (r->size != 0 && r->size != size)
-        world_fail("roster %" PRId64 " has %d ranks and %d", number, r->size, size);
+        world_fail("roster %" PRIx64 " has %d ranks and %d", number, r->size, size);
     r->size = size;
     if (r->members[rank] != 0 && r->members[rank] != (uint64_t)W->current->pid)
-        world_fail("roster %" PRId64 " has two ranks %d, the second on machine %d", number, rank,
+        world_fail("roster %" PRIx64 " has two ranks %d, the second on machine %d", number, rank,
                    W->current->host);
     r->members[rank] = (uint64_t)W->current->pid;
+    W->current->group = number;
+    W->current->calls_left = *calls;
+    *calls = 0;
 }
 
 /* A rank reads which seat it has. */
@@ -90,7 +154,7 @@ ls_status __wrap_seat_read_answer(const char *text, seat_answer *out);
 ls_status __wrap_seat_read_answer(const char *text, seat_answer *out)
 {
     LS_TRY(__real_seat_read_answer(text, out));
-    take_seat(out->roster, out->rank, out->size);
+    take_seat(group_number(out->generation & 0xffff, out->roster), out->rank, out->size);
     return LS_OK;
 }
 
@@ -101,19 +165,18 @@ const char *__wrap_seat_write_answer(const seat_answer *a, char text[SEAT_TEXT_B
 {
     history *h = W->history;
     const int host = W->current->host;
+    const int64_t number = group_number(a->generation & 0xffff, a->roster);
 
-    if (a->generation < 0x10000 || a->roster >= ROSTERS_MAX)
-        return __real_seat_write_answer(a, text);
-    if (a->roster < h->last_roster && host != h->last_head)
-        world_fail("two heads: machine %d gives out roster %" PRId64 " after roster %" PRId64
+    if (number < h->last_group && host != h->last_head)
+        world_fail("two heads: machine %d gives out roster %" PRIx64 " after roster %" PRIx64
                    " of machine %d",
-                   host, a->roster, h->last_roster, h->last_head);
-    else if (a->roster == h->last_roster && host != h->last_head)
-        world_fail("two heads: machines %d and %d give out roster %" PRId64, h->last_head, host,
-                   a->roster);
+                   host, number, h->last_group, h->last_head);
+    else if (number == h->last_group && host != h->last_head)
+        world_fail("two heads: machines %d and %d give out roster %" PRIx64, h->last_head, host,
+                   number);
     W->n_takeovers += host != h->last_head;
     W->n_groups += a->rank == 0;
-    h->last_roster = a->roster;
+    h->last_group = number;
     h->last_head = host;
     return __real_seat_write_answer(a, text);
 }
@@ -121,6 +184,9 @@ const char *__wrap_seat_write_answer(const seat_answer *a, char text[SEAT_TEXT_B
 /* Of a rank that is one of the job. */
 void history_save(int step)
 {
+    if (W->current->group < W->history->last_group)
+        world_fail("%s saves in group %" PRIx64 " after group %" PRIx64 " was given out",
+                   W->current->name, W->current->group, W->history->last_group);
     if (step < W->history->saved_step && W->spec->max_restarts == 0)
         world_fail("step %d is saved after step %d", step, W->history->saved_step);
     W->history->saved_step = step;
@@ -153,10 +219,15 @@ static fault_kind pick_kind(ls_rng *r)
     static const fault_kind kinds[] = {
         FAULT_CUT,      FAULT_CUT_ONE, FAULT_ISOLATE, FAULT_ISOLATE, FAULT_ISOLATE,   FAULT_DELAY,
         FAULT_POWER,    FAULT_KILL,    FAULT_KILL,    FAULT_KILL_AT, FAULT_KILL_AT,   FAULT_STOP,
-        FAULT_TERM,     FAULT_RANK,    FAULT_RANK,    FAULT_RANK,    FAULT_RANK_STOP, FAULT_SHIM,
+        FAULT_TERM,     FAULT_RANK,    FAULT_RANK,    FAULT_RANK_AT, FAULT_RANK_STOP, FAULT_SHIM,
         FAULT_GUARDIAN, FAULT_SLOW,    FAULT_CLOCK,   FAULT_CALL,    FAULT_CALL,      FAULT_FULL};
 
     return kinds[pick(r, (int)LS_COUNT_OF(kinds))];
+}
+
+static bool is_of_rank(fault_kind k)
+{
+    return k == FAULT_RANK || k == FAULT_RANK_AT || k == FAULT_RANK_STOP || k == FAULT_SHIM;
 }
 
 static fault make_fault(ls_rng *r, const scenario *s)
@@ -172,7 +243,7 @@ static fault make_fault(ls_rng *r, const scenario *s)
          f.kind == FAULT_STOP || f.kind == FAULT_TERM || f.kind == FAULT_ISOLATE) &&
         pick(r, 3) == 0)
         f.a = 0; /* the head */
-    if (f.kind == FAULT_RANK || f.kind == FAULT_RANK_STOP || f.kind == FAULT_SHIM)
+    if (is_of_rank(f.kind))
         f.b = pick(r, s->n_local);
     if (f.kind == FAULT_CALL)
         f.b = pick(r, CALLS);
@@ -203,6 +274,7 @@ void scenario_make(uint64_t seed, scenario *s)
     s->n_faults = pick(&r, 20) == 0 ? 0 : 1 + pick(&r, 4);
     for (int i = 0; i < s->n_faults; i++)
         s->faults[i] = make_fault(&r, s);
+    s->has_buffer = pick(&r, 3) == 0;
 }
 
 void fault_text(const fault *f, char *buf, size_t n)
@@ -217,6 +289,7 @@ void fault_text(const fault *f, char *buf, size_t n)
                                         "stop launcher a",
                                         "SIGTERM to launcher a",
                                         "kill rank b of a",
+                                        "kill rank b of a soon after its next group",
                                         "stop rank b of a",
                                         "kill the shim of rank b of a",
                                         "kill the guardian of a",
@@ -313,6 +386,9 @@ static void begin_fault(void *arg, uint64_t number)
     case FAULT_RANK:
         process_signal(h->ranks[f->b], SIGKILL);
         return;
+    case FAULT_RANK_AT:
+        h->rank_calls[f->b] = f->number;
+        return;
     case FAULT_RANK_STOP:
         process_signal(h->ranks[f->b], SIGSTOP);
         return;
@@ -361,20 +437,44 @@ static void end_fault(void *arg, uint64_t number)
 static bool has_length(fault_kind k)
 {
     return k == FAULT_CUT || k == FAULT_CUT_ONE || k == FAULT_ISOLATE || k == FAULT_STOP ||
-           k == FAULT_RANK_STOP;
+           k == FAULT_RANK_STOP || k == FAULT_DELAY || k == FAULT_SLOW || k == FAULT_FULL;
+}
+
+/* How many ranks the group has at least when the first head leads on: each process that ended by
+ * itself is replaced while there are restarts, and machines that were cut off come back. */
+static int least_size(const scenario *s)
+{
+    int n = s->n_nodes * s->n_local;
+    int n_restarts = s->max_restarts;
+
+    for (int i = 0; i < s->n_faults; i++) {
+        const fault_kind k = s->faults[i].kind;
+
+        if (is_of_rank(k))
+            n -= s->faults[i].b < s->n_local && n_restarts-- <= 0;
+        else if (k == FAULT_POWER || k == FAULT_KILL || k == FAULT_KILL_AT || k == FAULT_TERM ||
+                 k == FAULT_CALL || k == FAULT_GUARDIAN || k == FAULT_CLOCK)
+            n -= s->n_local;
+    }
+    return n;
 }
 
 void faults_begin(void)
 {
     W->history = sim_alloc(sizeof(history));
+    W->history->least_size = least_size(W->spec);
     for (int i = 0; i < W->spec->n_faults; i++) {
         const fault *f = &W->spec->faults[i];
 
         if (f->kind == FAULT_KINDS)
             continue;
+        const int64_t end = W->now + (f->at_ms + (has_length(f->kind) ? f->length_ms : 0)) * MS;
+
         world_at(W->now + f->at_ms * MS, begin_fault, NULL, (uint64_t)i);
         if (has_length(f->kind))
-            world_at(W->now + (f->at_ms + f->length_ms) * MS, end_fault, NULL, (uint64_t)i);
+            world_at(end, end_fault, NULL, (uint64_t)i);
+        if (end > W->history->last_fault_at)
+            W->history->last_fault_at = end;
     }
 }
 
@@ -409,7 +509,7 @@ static bool is_harmful(fault_kind k)
 {
     return is_cut_between(k) || k == FAULT_ISOLATE || k == FAULT_POWER || k == FAULT_KILL ||
            k == FAULT_KILL_AT || k == FAULT_STOP || k == FAULT_TERM || k == FAULT_CLOCK ||
-           k == FAULT_CALL || k == FAULT_RANK || k == FAULT_RANK_STOP || k == FAULT_SHIM;
+           k == FAULT_CALL || is_of_rank(k);
 }
 
 /* Machines that are not lost, and stay connected with each other: `set` has a bit for each. Of two
@@ -439,6 +539,8 @@ static bool are_in_time(const scenario *s)
 {
     const history *h = W->history;
 
+    if (h->finished_at != 0 && W->last_kill + SECOND > h->finished_at)
+        return false;
     for (int i = 0; i < s->n_faults; i++) {
         const int64_t at = SECOND + s->faults[i].at_ms * MS;
 
@@ -453,7 +555,8 @@ static bool are_in_time(const scenario *s)
 /* A head whose own system calls fail ends the job: it does not move for that. */
 static bool may_end_job(const fault *f)
 {
-    return f->kind == FAULT_CALL && (f->a == 0 || f->a == W->history->last_head);
+    return f->kind == FAULT_CALL && f->b != CALL_ACCEPT &&
+           (f->a == 0 || f->a == W->history->last_head);
 }
 
 static bool has_majority_unharmed(const scenario *s)
@@ -505,12 +608,27 @@ static void check_codes(void)
     check_majority();
 }
 
+/* Ranks that live make steps, or end. */
+static void check_stall(void)
+{
+    const history *h = W->history;
+    const int64_t since = settled_at() > h->stepped_at ? settled_at() : h->stepped_at;
+
+    if (h->finished_at != 0 || W->now < since + STALL_S * SECOND)
+        return;
+    for (const process *p = W->processes; p != NULL; p = p->next)
+        if (p->role == ROLE_RANK && !p->is_dead)
+            world_fail("%s (pid %d) has made no step for %d s", p->name, p->pid, STALL_S);
+}
+
 void faults_end(void)
 {
     const int64_t last = W->now + limit();
 
-    while (!agents_have_ended() && W->now < last && W->failure[0] == 0)
+    while (!agents_have_ended() && W->now < last && W->failure[0] == 0) {
         world_run(W->now + 200 * MS < last ? W->now + 200 * MS : last);
+        check_stall();
+    }
     for (int i = 0; i < W->spec->n_nodes && W->failure[0] == 0; i++)
         if (!W->hosts[i].has_ended && !W->hosts[i].was_killed)
             world_fail("launcher %d has not ended after %.0f s", i, (double)W->now / 1e9);

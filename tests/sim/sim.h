@@ -57,6 +57,7 @@ typedef enum fault_kind {
     FAULT_STOP,      /* SIGSTOP to the launcher of a, SIGCONT after length_ms */
     FAULT_TERM,      /* SIGTERM to the launcher of a */
     FAULT_RANK,      /* SIGKILL to local rank b of a */
+    FAULT_RANK_AT,   /* the same, when it has made `number` calls in its next group */
     FAULT_RANK_STOP, /* SIGSTOP to it, SIGCONT after length_ms */
     FAULT_SHIM,      /* SIGKILL to its shim */
     FAULT_GUARDIAN,  /* SIGKILL to the guardian of a */
@@ -109,7 +110,7 @@ typedef struct scenario {
     int n_shards;
     int max_restarts;
     bool is_elastic;
-    bool is_rigid;   /* of a scene: not elastic */
+    bool has_buffer; /* the model */
     int64_t latency; /* the least, of a packet */
     int64_t jitter;
     int n_faults;
@@ -128,7 +129,8 @@ typedef struct machine {
     process *ranks[4];
     process *shims[4];
     int call_fails[CALLS];
-    int64_t calls_left; /* until its launcher is killed; 0: it is not */
+    int64_t calls_left;    /* until its launcher is killed; 0: it is not */
+    int64_t rank_calls[4]; /* the same of its ranks, from their next seats on */
     /* Results. */
     bool has_ended;
     bool was_killed;
@@ -152,6 +154,8 @@ typedef struct world {
     object *objects;
     int last_pid;
     int n_alive;
+    int64_t last_end;  /* of a process */
+    int64_t last_kill; /* at a call */
     uint64_t last_random;
     machine hosts[HOSTS_MAX];
     bool is_cut[HOSTS_MAX][HOSTS_MAX]; /* from, to */
@@ -195,7 +199,10 @@ struct process {
     bool is_dead;
     bool is_reaped;
     int wait_status;
-    uint64_t pending; /* signals, as bits */
+    int64_t began_at;
+    int64_t group;      /* of a rank: of its last seat */
+    int64_t calls_left; /* in it, until the rank is killed; 0: it is not */
+    uint64_t pending;   /* signals, as bits */
     object *fds[FDS_MAX];
     struct watch *waits; /* of poll() */
     struct block *blocks;
@@ -352,6 +359,7 @@ void faults_end(void); /* checks what must hold at the end */
 void fault_text(const fault *f, char *buf, size_t n);
 
 /* Reports of ranks and of the head, which are compared. */
+void history_begin(int generation);
 void history_step(int member, int step, uint64_t state);
 void history_save(int step);
 void history_finish(void);

@@ -13,22 +13,51 @@
  * Faults that were planted one at a time, and the first seed from 1 that found each:
  *
  *     no pre-votes, and a refusal ends a head (succession.c, as before commit 51bd29e4)       16
- *     a node votes twice in a term (succession.c: on_ask)                                     56
+ *     a node votes twice in a term (succession.c: on_ask)                                     28
  *     a head acts before its state is committed (head_elastic.c: take)                        15
  *     events that wait for a commit are left out (head_elastic.c: head_committed)             22
  *     only the first action of a commit is carried out (head_elastic.c: head_committed)        2
  *     two ranks of a group get one number (head_elastic.c: give_seats)                         1
- *     the machine of a next head does not learn that the head has moved (head_move_members)       8
+ *     ranks are not called for a new group (head_elastic.c: call_members)                     40
+ *     the machine of a next head does not learn that the head has moved (head_move_members)    8
  *     nodes that do not come to the next head are waited for (head_begin_again)              156
  *     a next head does not announce its address (agent_link.c: take_over)                      8
  *     connections of ranks stay when the head is lost (agent_link.c: agent_link_leave)         8
- *     an agent sends one heartbeat (agent_link.c: on_beat)                                    19
+ *     an agent sends one heartbeat (agent_link.c: on_beat)                                     8
+ *     an agent never leaves a head that leads on without it (agent_link.c: on_still_led)      13
+ *     a listener does not accept again after it had no descriptors (net/auth/listener.c)     519
  *     buffers of a standby connection that has ended stay (standby.c, as before a071b208)     13
+ *     a lost rank is not replaced (recovery.c: on_died)                                        1
+ *     a question counts for two groups (recovery.c: make_roster)                               1
+ *     a rank keeps the number of its first roster (seat.c: join_roster)                       11
+ *     all questions have one number, so that an old answer is taken (seat.c: ask)              2
+ *     a rank does not connect to the store of the next head (seat.c: reconnects)               8
+ *     a rank joins with the generation of its first group (seat.c: join_roster)                8
+ *     operations that have ended count as failed (native.c, as before commit fccdf933)       492
+ *     the end of a peer's connection is not reported (native.c: native_on_link_end)           35
+ *     half of a newer state is put in its place (ddp/elastic.c: receive_beside)               67
+ *     the lowest step wins (newest_state.c: find_source)                                      67
+ *     a state is sent to new processes only (newest_state.c: is_sent)                         67
+ *     shards stay as they were divided (ddp/elastic.c: regroup)                                8
+ *     ranks have different orders of parameters (ddp/elastic.c: take_order)                  194
+ *     buffers stay those of the step that failed (ddp/elastic.c: regroup)                     11
+ *     gradients of a step that failed stay (ddp/elastic.c: ddp_drop_step)                      1
  *
- * Not found in 1,000 seeds: a listener that does not accept again after it had no descriptors, an
- * agent that never leaves a head that leads on without it, a refusal that is not sent, and a state
- * that is not sent again to a standby that has connected again. Nor in 300 s: ranks that are not
- * notified of a failed group, and ranks that are not called for a new one.
+ * Found within 125 seeds while each fault of a rank was a FAULT_RANK, and not looked for since: a
+ * lost connection to the hub breaks no group (watch.c), a call stays in the next group (seat.c), a
+ * state is not reported after a recovery, and a loss during one ends the rank (ddp/elastic.c).
+ *
+ * Not found in 200 seeds, the first two in 1,000. Most have an effect that another way has, too,
+ * only later, or need a fault that is not made here: causes of the hub break no group (watch.c), a
+ * key wakes the first wait only (hub_store.c); ranks are not notified of a failed group, a refused
+ * seat is not answered, all rosters have one generation (head_elastic.c); a lost rank is not
+ * reported, nor causes to a rank that joins (hub_ranks.c); leaves are ignored (watch.c,
+ * hub_ranks.c); a failed write is not noted (link.c); refusals are not sent, and a state is not
+ * sent again to a standby that has connected again (succession.c); absent members are not killed,
+ * or awaited without an end, questions are taken twice or from an earlier roster, their numbers
+ * are not in the state (recovery.c); a process stays new, or asks as one that has a state, seats
+ * are not checked (seat.c); a process never has a state, or receives a newer one in place
+ * (ddp/elastic.c).
  */
 #include "sim/sim.h"
 
@@ -196,7 +225,6 @@ static int run_seeds(uint64_t n, uint64_t first)
 {
     outcome sum = {0};
 
-    catch_crashes();
     for (uint64_t seed = first; seed < first + n; seed++) {
         scenario s;
         outcome o;
@@ -252,6 +280,12 @@ static const struct {
       .n_faults = 2,
       .faults = {{.kind = FAULT_CUT_ONE, .at_ms = 2566, .length_ms = 6488, .a = 1},
                  {.kind = FAULT_ISOLATE, .at_ms = 4373, .length_ms = 9158, .a = 2}}}},
+    {"a machine comes back when the ranks of another one are lost",
+     {.n_steps = 170,
+      .n_faults = 3,
+      .faults = {{.kind = FAULT_RANK, .at_ms = 6000, .a = 1},
+                 {.kind = FAULT_RANK, .at_ms = 6000, .a = 1, .b = 1},
+                 {.kind = FAULT_ISOLATE, .at_ms = 8000, .length_ms = 9000, .a = 2}}}},
     {"SIGTERM to the head, whose ranks are lost",
      {.n_steps = 120,
       .n_faults = 3,
@@ -332,6 +366,7 @@ int main(int argc, char **argv)
     if (sodium_init() < 0)
         return 1;
     world_init();
+    catch_crashes();
     for (uint64_t seed = 0; seed < LEARN_SEEDS; seed++) {
         scenario_make(seed, &s);
         run_scenario(&s, false, &o);

@@ -592,6 +592,7 @@ process *process_new(process_role role, int host, process *parent, void (*fn)(vo
     p->host = host;
     p->parent = parent;
     p->pid = ++W->last_pid;
+    p->began_at = W->now;
     p->main = fn;
     p->arg = arg;
     p->stack = take_stack();
@@ -682,6 +683,7 @@ void process_die(process *p, int wait_status)
     world_log("%s (pid %d) ends with status 0x%x", p->name, p->pid, wait_status);
     world_trace((uint64_t)p->pid, (uint64_t)wait_status);
     p->is_dead = true;
+    W->last_end = W->now;
     p->wait_status = wait_status;
     p->is_reaped = p->parent == NULL || p->parent->is_dead;
     W->n_alive--;

@@ -480,6 +480,16 @@ bool head_can_spare(const head *h, const rdzv_place *place)
            recovery_can_spare(h->elastic->machine, place->rank_base, place->n_local);
 }
 
+bool head_has_lost_ranks(const head *h, const rdzv_place *place)
+{
+    if (h->elastic == NULL || place == NULL)
+        return false;
+    for (int i = 0; i < place->n_local; i++)
+        if (h->elastic->slots[place->rank_base + i].lost_ms == 0)
+            return false;
+    return true;
+}
+
 void head_offer_slots(head *h, const rdzv_place *place)
 {
     for (int i = 0; i < place->n_local && h->elastic != NULL; i++)

@@ -217,7 +217,8 @@ bool head_recovers_node(head *h, const head_node *node, const char *why);
 bool head_recovers_place(head *h, const rdzv_place *place, const char *why);
 /* Whether the ranks of the other nodes would go on. */
 bool head_can_spare(const head *h, const rdzv_place *place);
-void head_elastic_ended(head *h, int slot); /* with code 0 */
+bool head_has_lost_ranks(const head *h, const rdzv_place *place); /* all of them */
+void head_elastic_ended(head *h, int slot);                       /* with code 0 */
 /* A node has taken the place of a lost one, and waits for processes to start. */
 void head_offer_slots(head *h, const rdzv_place *place);
 LS_MUST_USE ls_status head_handle_found(head_node *node, const frame *f);

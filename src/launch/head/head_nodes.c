@@ -344,6 +344,7 @@ static ls_status handle_finished(head_node *node, const frame *f)
 
     finished.generation = end.end.generation;
     finished.stopped = end.end.stopped;
+    finished.are_lost = head_has_lost_ranks(h, node->place);
     if (is_current && node->place != NULL) {
         head_store_end(h, node->place->node, &end);
     } else {

@@ -17,6 +17,7 @@
 #define HELD_MOST    ((size_t)16 * 1024 * 1024) /* queued for one socket */
 #define HELD_ALL     ((size_t)64 * 1024 * 1024) /* queued for all sockets */
 #define PIECE_BYTES  ((size_t)8 * 1024)
+#define ID_BYTES     ((size_t)4)
 
 static const char peer[] = "a stream's socket";
 
@@ -30,21 +31,25 @@ typedef struct stream {
     bool is_ending;    /* the other side has ended the stream: closes after writing */
 } stream;
 
-static void send_piece(stream_mux *m, uint32_t id, const uint8_t *bytes, size_t n)
+/* `piece` has ID_BYTES before its n bytes. No memory is needed here: a stream that lacks a piece
+ * would not show it. */
+static void send_piece(const stream_mux *m, uint32_t id, uint8_t *piece, size_t n)
 {
-    wire_writer w = {0};
+    wire_put_u32(piece, id);
+    frame_link_send(m->link, m->type, piece, ID_BYTES + n);
+}
 
-    wire_write_u32(&w, id);
-    wire_write_raw(&w, bytes, n);
-    if (wire_writer_status(&w) == LS_OK)
-        frame_link_send(m->link, m->type, w.data, w.bytes);
-    wire_writer_free(&w);
+static void send_end(const stream_mux *m, uint32_t id)
+{
+    uint8_t piece[ID_BYTES];
+
+    send_piece(m, id, piece, 0);
 }
 
 static void close_stream(stream *s, bool tell)
 {
     if (tell)
-        send_piece(s->owner, s->id, NULL, 0);
+        send_end(s->owner, s->id);
     s->owner->n_streams--;
     s->owner->held -= byte_queue_size(&s->out);
     list_remove(&s->node);
@@ -86,12 +91,12 @@ static ls_status write_out(stream *s)
 
 static ls_status pass_on(stream *s)
 {
-    uint8_t bytes[PIECE_BYTES];
+    uint8_t piece[ID_BYTES + PIECE_BYTES];
     size_t moved;
 
-    LS_TRY(net_recv_some(s->fd, peer, bytes, sizeof(bytes), &moved));
+    LS_TRY(net_recv_some(s->fd, peer, piece + ID_BYTES, PIECE_BYTES, &moved));
     if (moved > 0)
-        send_piece(s->owner, s->id, bytes, moved);
+        send_piece(s->owner, s->id, piece, moved);
     return LS_OK;
 }
 
@@ -206,7 +211,7 @@ ls_status stream_mux_receive(stream_mux *m, const frame *f)
         return LS_OK;
     }
     if (s == NULL && open_new(m, id, &s) != LS_OK) {
-        send_piece(m, id, NULL, 0); /* also for frames that were in flight when it ended here */
+        send_end(m, id); /* also for frames that were in flight when it ended here */
         return LS_OK;
     }
     if (take(s, r.data + r.at, bytes) != LS_OK)

@@ -152,6 +152,7 @@ static void on_finished(rdzv *m, rdzv_node *node, const rdzv_event *e)
         return;
     node->state = NODE_ENDED;
     node->done = !e->stopped;
+    node->are_lost = e->are_lost;
     if (m->phase == RDZV_RUN && e->stopped) {
         const rdzv_event unasked = {.local_rank = -1, .exit_code = 1};
         rdzv_record_failure(m, node, &unasked, "its agent ended its ranks without a request");

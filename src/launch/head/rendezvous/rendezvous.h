@@ -116,7 +116,7 @@ typedef enum rdzv_event_kind {
     RDZV_ARRIVED, /* conn, hello */
     RDZV_READY,   /* conn, generation */
     RDZV_FAILED,  /* conn, generation, local_rank, exit_code, crashed, text: a rank, or the start */
-    RDZV_FINISHED, /* conn, generation, stopped: all its ranks have ended */
+    RDZV_FINISHED, /* conn, generation, stopped, are_lost: all its ranks have ended */
     RDZV_GONE,     /* conn, last_seen_ms, text */
     /* conn (RDZV_HEAD: here), signal, text: an orderly end is requested; the second one kills. Of a
      * node that is no longer in the job: nothing. */
@@ -133,6 +133,7 @@ typedef struct rdzv_event {
     int exit_code;       /* 128 + signal for one that was killed */
     bool crashed;        /* by SIGKILL, SIGSEGV, ...: not a consequence of another rank's end */
     bool stopped;        /* after a stop, abort or kill; false: all ended with 0 by themselves */
+    bool are_lost;       /* FINISHED: the other nodes go on without these ranks (head_elastic.c) */
     const job_cause *aborted; /* FAILED: a rank aborted a group before; NULL: none did */
     bool is_tolerated;        /* GONE: the other nodes go on without it (head_elastic.c) */
     int64_t last_seen_ms;     /* GONE: time of the last message; now for a closed connection */

@@ -24,8 +24,9 @@ typedef struct rdzv_node {
     int index;      /* its node number in the last roster, or the one that it takes over; -1 */
     int n_local;
     bool is_head;
-    bool done; /* NODE_ENDED: by themselves, all with 0 */
-    bool lost; /* NODE_ENDED and done, and its connection is gone: kept until the roster ends */
+    bool done;     /* NODE_ENDED: by themselves, all with 0 */
+    bool lost;     /* NODE_ENDED and done, and its connection is gone: kept until the roster ends */
+    bool are_lost; /* NODE_ENDED: its ranks, while the others went on */
     bool is_vacant; /* lost before its ranks had ended: another node may take its place */
     bool wait_sent; /* RDZV_DO_WAIT, since its last welcome */
     bool leaves;    /* after SIGTERM, when the drain has ended */
@@ -132,7 +133,7 @@ void rdzv_settle_drain(rdzv *m);
 rdzv_node *rdzv_find(const rdzv *m, uint64_t conn);
 int rdzv_count(const rdzv *m, node_state from, node_state to); /* connected nodes in these states */
 int rdzv_count_done(const rdzv *m);                            /* members, also lost ones */
-bool rdzv_has_finished_node(const rdzv *m); /* the ranks of one have ended by themselves */
+bool rdzv_has_finished_node(const rdzv *m); /* the ranks of one have completed their work */
 bool rdzv_is_member(const rdzv_node *node);
 bool rdzv_is_running(const rdzv_node *node); /* a member whose ranks have not ended */
 const rdzv_place *rdzv_place_of(const rdzv *m, const rdzv_node *node); /* a member's */

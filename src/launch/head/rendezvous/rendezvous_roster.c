@@ -61,7 +61,7 @@ int rdzv_count_done(const rdzv *m)
 bool rdzv_has_finished_node(const rdzv *m)
 {
     for (int i = 0; i < m->capacity; i++)
-        if (m->nodes[i].state == NODE_ENDED && !m->nodes[i].is_vacant)
+        if (m->nodes[i].state == NODE_ENDED && !m->nodes[i].is_vacant && !m->nodes[i].are_lost)
             return true;
     return false;
 }
