@@ -43,9 +43,10 @@
  *     buffers stay those of the step that failed (ddp/elastic.c: regroup)                     11
  *     gradients of a step that failed stay (ddp/elastic.c: ddp_drop_step)                      1
  *
- * Found within 125 seeds while each fault of a rank was a FAULT_RANK, and not looked for since: a
- * lost connection to the hub breaks no group (watch.c), a call stays in the next group (seat.c), a
- * state is not reported after a recovery, and a loss during one ends the rank (ddp/elastic.c).
+ * Found within 125 seeds while each fault of a rank was a FAULT_RANK, and not in 200 since: a lost
+ * connection to the hub breaks no group (watch.c), a state is not reported after a recovery, and a
+ * loss during one ends the rank (ddp/elastic.c). Not tried again: a call stays in the next group
+ * (seat.c).
  *
  * Not found in 200 seeds, the first two in 1,000. Most have an effect that another way has, too,
  * only later, or need a fault that is not made here: causes of the hub break no group (watch.c), a
