@@ -30,6 +30,7 @@ enum {
     LIMIT_S = 240,  /* after the last fault, and the time of the training */
     SETTLE_S = 15,  /* after the last fault, and the last end of a process: the job is complete */
     STALL_S = 25,   /* ... and makes a step */
+    BACK_S = 7,     /* a machine that was silent is in the job again, at most */
     LEFT_MS = 15000 /* after the last launcher: shims and guardians end */
 };
 
@@ -542,11 +543,12 @@ static bool are_in_time(const scenario *s)
     if (h->finished_at != 0 && W->last_kill + SECOND > h->finished_at)
         return false;
     for (int i = 0; i < s->n_faults; i++) {
-        const int64_t at = SECOND + s->faults[i].at_ms * MS;
+        const fault *f = &s->faults[i];
+        const int64_t at = SECOND + f->at_ms * MS;
+        const int64_t lasts = has_length(f->kind) ? f->length_ms * MS + BACK_S * SECOND : SECOND;
 
-        if (s->faults[i].kind != FAULT_KINDS &&
-            (h->all_started_at == 0 || at < h->all_started_at ||
-             (h->finished_at != 0 && at + SECOND > h->finished_at)))
+        if (f->kind != FAULT_KINDS && (h->all_started_at == 0 || at < h->all_started_at ||
+                                       (h->finished_at != 0 && at + lasts > h->finished_at)))
             return false;
     }
     return true;
