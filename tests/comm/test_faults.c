@@ -783,18 +783,22 @@ static ls_status sender_that_leaves_body(const ls_test_rank *self, void *arg)
     return LS_OK;
 }
 
-static void a_message_arrives_after_its_sender_has_left(void **state)
+static void run_from_sources(ls_test_body body)
 {
     static const int sources[] = {1, LS_ANY_SOURCE};
 
-    LS_UNUSED(state);
     for (size_t i = 0; i < LS_COUNT_OF(sources); i++) {
         int source = sources[i];
-        const ls_test_job job = {
-            .n = 2, .body = sender_that_leaves_body, .arg = &source, .transport = "tcp"};
+        const ls_test_job job = {.n = 2, .body = body, .arg = &source, .transport = "tcp"};
 
-        assert_true(ls_test_run(&job));
+        assert_true(ls_test_ranks(&job, NULL));
     }
+}
+
+static void a_message_arrives_after_its_sender_has_left(void **state)
+{
+    LS_UNUSED(state);
+    run_from_sources(sender_that_leaves_body);
 }
 
 /* From now on each message is sent half a second after the one before. */
@@ -837,16 +841,8 @@ static ls_status slow_messages_body(const ls_test_rank *self, void *arg)
 
 static void messages_arrive_one_by_one_after_their_sender_has_left(void **state)
 {
-    static const int sources[] = {1, LS_ANY_SOURCE};
-
     LS_UNUSED(state);
-    for (size_t i = 0; i < LS_COUNT_OF(sources); i++) {
-        int source = sources[i];
-        const ls_test_job job = {
-            .n = 2, .body = slow_messages_body, .arg = &source, .transport = "tcp"};
-
-        assert_true(ls_test_ranks(&job, NULL));
-    }
+    run_from_sources(slow_messages_body);
 }
 
 /* An argument chooses tests by pattern: '*killed*'. */

@@ -29,17 +29,6 @@ long __real_sysconf(int name);
 
 #define IS_OUTSIDE (W == NULL || W->current == NULL)
 
-static machine *own_host(void)
-{
-    return &W->hosts[W->current->host];
-}
-
-static int fail(int error)
-{
-    errno = error;
-    return -1;
-}
-
 /* --- processes --- */
 
 pid_t __wrap_getpid(void)

@@ -8,6 +8,7 @@
  *     net.c            connections between processes and machines, and what delays and cuts them
  *     calls.c          system calls of the launcher (ld --wrap), as the simulated kernel answers
  *     calls_process.c  ... those about processes, and its forks
+ *     calls_socket.c   ... those that make and connect sockets
  *     job.c            the processes of a job: lockstep run, shims, guardians
  *     rank.c           its ranks: a training loop
  *     faults.c         the schedule of a seed, and what must hold
@@ -338,6 +339,8 @@ void net_host_off(int host);
 
 void begin_call(void); /* the launcher may be killed at any of its calls */
 bool call_fails(call c);
+machine *own_host(void); /* of the current process */
+int fail(int error);     /* sets errno; -1 */
 
 /* --- job.c --- */
 
