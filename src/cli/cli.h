@@ -41,6 +41,8 @@ int run_agent(int argc, char **argv, const struct check_sources *sources);
 
 /* print.c */
 void print_out(const char *format, ...) LS_PRINTF(1, 2);
+/* Returns the exit code: `code`, or 1 when print_out() has failed, with its error. */
+int print_end(int code);
 void print_error(const char *format, ...) LS_PRINTF(1, 2);
 /* Prints this thread's last error as "lockstep COMMAND: text". Returns the exit code: 2 for a wrong
  * command line (LS_EINVAL), else 1. */

@@ -105,12 +105,11 @@ static int help_about(char *command)
     return run_command(2, argv);
 }
 
-int main(int argc, char **argv)
+static int run_program(int argc, char **argv)
 {
     const char *program = argc > 0 ? file_name(argv[0]) : "";
     const bool is_torchrun = text_equal(program, "torchrun");
 
-    open_standard_streams();
     if ((is_torchrun || is_perf_program(program)) && argc == 2 && text_equal(argv[1], "--version"))
         return version();
     if (is_torchrun)
@@ -126,4 +125,10 @@ int main(int argc, char **argv)
     if (is_word_of(argv[1], version_words))
         return version();
     return run_command(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    open_standard_streams();
+    return print_end(run_program(argc, argv));
 }

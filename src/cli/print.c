@@ -2,19 +2,34 @@
 /* print.c - the only place where the tool writes to stdout and stderr. */
 #include "cli/cli.h"
 
+#include "base/text.h"
 #include "cli/help_end.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+
+static int output_error; // errno of the first failure
 
 void print_out(const char *format, ...)
 {
     va_list args;
+    bool is_lost;
 
     va_start(args, format);
-    (void)vprintf(format, args); // NOLINT(clang-analyzer-valist.Uninitialized): it is
+    is_lost = vprintf(format, args) < 0; // NOLINT(clang-analyzer-valist.Uninitialized): it is
     va_end(args);
-    (void)fflush(stdout);
+    is_lost |= fflush(stdout) != 0;
+    if (is_lost && output_error == 0)
+        output_error = errno;
+}
+
+int print_end(int code)
+{
+    if (output_error == 0)
+        return code;
+    print_error("lockstep: cannot write to stdout: %s\n", ls_errno_text(output_error));
+    return code == 0 ? 1 : code;
 }
 
 void print_error(const char *format, ...)
@@ -39,12 +54,16 @@ ls_status parse_with_files(const ls_flags *flags, int argc, char **argv, int *n)
     *n = 0;
     while (argc > 0) {
         int rest = argc;
+        bool has_end; // "--": no flag follows
 
         LS_TRY(ls_flags_parse(flags, argc, argv, &rest));
-        if (rest < argc)
-            files[(*n)++] = argv[rest];
+        has_end = rest > 1 && text_equal(argv[rest - 1], "--");
         argc -= rest;
-        argv += rest;
+        argv += rest; // the file is what argv[0] of a command line is: no flag
+        for (int i = 0; i < argc && (has_end || i == 0); i++)
+            files[(*n)++] = argv[i];
+        if (has_end)
+            break;
     }
     return LS_OK;
 }

@@ -119,15 +119,13 @@ static verdict judge_process(const leftover_scan *s, pid_t pid)
 /* "Uid: real effective saved filesystem" */
 static bool read_users(const char *root, pid_t pid, unsigned uid[4])
 {
-    char path[PATH_MAX];
-    char text[4096];
-    char *at;
+    char number[16];
+    char text[64];
+    char *at = text;
 
-    text_format(path, sizeof(path), "%s/proc/%d/status", root, (int)pid);
-    at = file_read_start(path, text, sizeof(text)) > 0 ? strstr(text, "\nUid:") : NULL;
-    if (at == NULL)
+    text_format(number, sizeof(number), "%d", (int)pid);
+    if (!process_status_line(root, number, "Uid", text, sizeof(text)))
         return false;
-    at += strlen("\nUid:");
     for (int i = 0; i < 4; i++)
         uid[i] = (unsigned)strtoul(at, &at, 10);
     return true;

@@ -20,6 +20,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/socket.h>
@@ -42,6 +43,16 @@ enum {
     CLEAN_PASSES = 5,    /* scans in a row that must find nothing */
     CLEAN_PAUSE_MS = 20, /* between them */
 };
+
+void process_allow_files(uint64_t needed)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
+        return;
+    limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 int process_open(pid_t pid)
 {

@@ -13,6 +13,7 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /*
@@ -30,6 +31,9 @@
 /* With connections of the program's own to the head (PyTorch's store). */
 #define AGENT_FILES      64
 #define AGENT_FILES_RANK 13
+
+/* Raises the limit of open files to `needed`, or as far as it may be raised. */
+void process_allow_files(uint64_t needed);
 
 #define PROCESS_SHOWN_BYTES 25 /* of the value of PROCESS_OUTER_PID_ENV, with its zero */
 

@@ -6,6 +6,7 @@
  */
 #include "host/process_id.h"
 
+#include "base/alloc.h"
 #include "base/file.h"
 #include "base/text.h"
 
@@ -18,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { STATUS_BYTES_MAX = 4 << 20 };
 
 /* --- /proc/PID/stat --- */
 
@@ -150,24 +153,36 @@ bool process_id_equal(const process_id *a, const process_id *b)
     return a->pid == b->pid && a->start == b->start && a->pid_ns == b->pid_ns;
 }
 
-/* "NSpid:" lists the pids of this process in the namespace of /proc and in each inner one, down to
- * its own. */
-static bool has_one_number(const char *root)
+bool process_status_line(const char *root, const char *pid, const char *name, char *buf, size_t n)
 {
     char path[PATH_MAX];
-    char status[4096];
-    const char *line;
+    char label[64];
+    char *status;
+    char *line;
+    size_t bytes;
 
-    text_format(path, sizeof(path), "%s/proc/self/status", root);
-    if (file_read_start(path, status, sizeof(status)) <= 0)
+    text_format(path, sizeof(path), "%s/proc/%s/status", root, pid);
+    text_format(label, sizeof(label), "\n%s:", name);
+    if (file_read(path, STATUS_BYTES_MAX, &status, &bytes) != LS_OK)
         return false;
-    line = strstr(status, "\nNSpid:");
-    if (line == NULL) /* before Linux 4.1: unknown */
-        return false;
-    line += strlen("\nNSpid:");
-    line += strspn(line, "\t ");
-    line += strspn(line, "0123456789");
-    return *line == '\n' || *line == 0;
+    line = strstr(status, label);
+    if (line != NULL) {
+        line += strlen(label);
+        line += strspn(line, "\t ");
+        text_format(buf, n, "%.*s", (int)strcspn(line, "\n"), line);
+    }
+    ls_free(status);
+    return line != NULL;
+}
+
+/* "NSpid:" lists the pids of this process in the namespace of /proc and in each inner one, down to
+ * its own; before Linux 4.1 it is not there. */
+static bool has_one_number(const char *root)
+{
+    char pids[64];
+
+    return process_status_line(root, "self", "NSpid", pids, sizeof(pids)) &&
+           pids[strspn(pids, "0123456789")] == 0;
 }
 
 ls_status process_namespace(const char *root, uint64_t *out)

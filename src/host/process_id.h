@@ -37,6 +37,10 @@ const char *process_id_text(char *buf, size_t n, const process_id *id);
 bool process_id_parse(const char *text, process_id *out); /* accepts only the whole text */
 bool process_id_equal(const process_id *a, const process_id *b);
 
+/* The value of the line NAME of ROOT/proc/PID/status ("self": this process), which also has the
+ * groups of the user, of which there may be thousands. False where there is none, or no memory. */
+bool process_status_line(const char *root, const char *pid, const char *name, char *buf, size_t n);
+
 /* The pid namespace of ROOT/proc. LS_ESYSTEM when the caller's pid differs between that namespace
  * and its own: then pids of this /proc must not be used for signals. */
 LS_MUST_USE ls_status process_namespace(const char *root, uint64_t *out);

@@ -184,6 +184,7 @@ void hub_rank_exited(hub *h, int rank)
         return;
     r->is_lost = false;
     poller_timer_cancel(&r->grace);
+    hub_meet_rank_gone(h, rank); // what waits for it fails, as after a leave
     rank_left(h, rank);
 }
 

@@ -128,6 +128,8 @@ static ls_status begin_wait(hub_conn *c, uint64_t id, const kv_bytes *keys, int 
     if (w->body == NULL || w->keys == NULL) {
         ls_free(w->body);
         ls_free(w->keys);
+        w->body = NULL;
+        w->keys = NULL;
         return ls_fail(LS_ENOMEM, "no memory to wait for %d keys", n);
     }
     at = w->body;

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -109,6 +110,37 @@ static void dead_and_live_processes_are_distinguished(void **state)
     assert_int_equal(process_id_liveness("", id.pid_ns, &id), PROCESS_DEAD);
 }
 
+/* A user of a directory service may be in thousands of groups, which the file lists first. */
+static void status_with_many_groups_is_read_to_its_end(void **state)
+{
+    char root[] = "/tmp/lockstep-test-status-XXXXXX";
+    char path[256];
+    char value[32];
+    uint64_t space;
+    FILE *file;
+
+    LS_UNUSED(state);
+    assert_non_null(mkdtemp(root));
+    text_format(path, sizeof(path),
+                "mkdir -p %s/proc/self/ns && ln -s 'pid:[77]' %s/proc/self/ns/pid", root, root);
+    assert_int_equal(system(path), 0); // NOLINT(cert-env33-c)
+    text_format(path, sizeof(path), "%s/proc/self/status", root);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    (void)fprintf(file, "Name:\tsh\nGroups:\t");
+    for (int i = 0; i < 5000; i++)
+        (void)fprintf(file, "%d ", 1000000000 + i);
+    (void)fprintf(file, "\nNSpid:\t42\nThreads:\t1\n");
+    assert_int_equal(fclose(file), 0);
+    assert_true(process_status_line(root, "self", "Threads", value, sizeof(value)));
+    assert_string_equal(value, "1");
+    assert_false(process_status_line(root, "self", "Uid", value, sizeof(value)));
+    assert_ok(process_namespace(root, &space));
+    assert_int_equal(space, 77);
+    text_format(path, sizeof(path), "rm -r %s", root);
+    assert_int_equal(system(path), 0); // NOLINT(cert-env33-c)
+}
+
 static void outer_pid_is_read_from_the_environment(void **state)
 {
     static const char *const wrong[] = {
@@ -182,6 +214,7 @@ int main(void)
         cmocka_unit_test(program_names_may_contain_any_character),
         cmocka_unit_test(dead_and_live_processes_are_distinguished),
         cmocka_unit_test(the_state_of_a_process_is_read),
+        cmocka_unit_test(status_with_many_groups_is_read_to_its_end),
         cmocka_unit_test(outer_pid_is_read_from_the_environment),
     };
 

@@ -222,6 +222,30 @@ static void expected_results_are_known_for_every_operation(void **state)
             }
 }
 
+static void products_of_many_ranks_are_those_of_int64(void **state)
+{
+    enum { RANKS = 200, N = 8 };
+    const bench_case c = {.kind = COLL_ALL_REDUCE,
+                          .type = LS_I64,
+                          .redop = LS_PROD,
+                          .root = -1,
+                          .count = N,
+                          .n = RANKS};
+    int64_t product[N];
+
+    LS_UNUSED(state);
+    for (int i = 0; i < N; i++)
+        product[i] = 1;
+    for (int r = 0; r < RANKS; r++) {
+        int64_t src[N];
+
+        bench_fill(&c, r, src);
+        for (int i = 0; i < N; i++)
+            product[i] *= src[i];
+    }
+    assert_int_equal(bench_count_wrong(&c, 0, product), 0);
+}
+
 /* A rank's own data in the place of what it should get is seen, also of neighbours. */
 static void data_of_another_rank_is_wrong(void **state)
 {
@@ -339,6 +363,7 @@ int main(void)
         cmocka_unit_test(names_are_found_and_printed),
         cmocka_unit_test(sizes_and_bandwidths_equal_those_of_nccl_tests),
         cmocka_unit_test(expected_results_are_known_for_every_operation),
+        cmocka_unit_test(products_of_many_ranks_are_those_of_int64),
         cmocka_unit_test(data_of_another_rank_is_wrong),
         cmocka_unit_test(inputs_are_small_integers_and_differ),
         cmocka_unit_test(an_average_is_rounded_once),

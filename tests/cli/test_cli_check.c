@@ -195,6 +195,24 @@ static void json_is_an_array_of_objects(void **state)
     json_free(json);
 }
 
+static void output_that_is_lost_is_an_error(void **state)
+{
+    job *j = job_start(JOB_LIST("sh", "-c", "$0 check --json >/dev/full", JOB_TOOL), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 1);
+    job_expect(j, job_printed(j, 1, "lockstep: cannot write to stdout: No space left on device"));
+}
+
+static void what_follows_two_dashes_is_a_file(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "check", "--", "-a", "-b"), NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 1);
+    job_expect(j, job_printed(j, 0, "-a") && job_printed(j, 0, "-b"));
+}
+
 /* Takes the best of several runs, as other programs use the machine, too. */
 static void quick_check_takes_less_than_a_second(void **state)
 {
@@ -318,6 +336,8 @@ int main(void)
         test(missing_interface_of_a_variable_is_named_at_the_start),
         test(check_of_this_machine_alone_needs_no_ssh),
         test(json_is_an_array_of_objects),
+        test(output_that_is_lost_is_an_error),
+        test(what_follows_two_dashes_is_a_file),
         test(quick_check_takes_less_than_a_second),
         test(files_are_verified_and_the_damaged_one_is_an_error),
         test(documented_findings_are_those_of_the_code),

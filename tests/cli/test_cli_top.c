@@ -438,6 +438,18 @@ static void the_live_status_shows_ranks_and_operations(void **state)
     stop(j);
 }
 
+static void the_live_status_needs_a_terminal(void **state)
+{
+    job *j = start_training("2", NULL);
+    job *screen = job_start(JOB_LIST(JOB_TOOL, "top", watched_name), JOB_LIST("TERM=vt100"));
+
+    LS_UNUSED(state);
+    job_expect_code(screen, 1);
+    job_expect(screen, job_printed(screen, 1, "the live view needs a terminal") ||
+                           job_printed(screen, 1, "built without ncursesw"));
+    stop(j);
+}
+
 static void the_live_status_survives_a_tiny_terminal(void **state)
 {
     static const char *const sizes[][2] = {{"LINES=1", "COLUMNS=1"}, {"LINES=4", "COLUMNS=10"}};
@@ -687,6 +699,7 @@ int main(void)
         test(another_machine_is_asked_by_ssh),
         test(the_head_shows_the_ranks_of_all_nodes),
         test(the_live_status_shows_ranks_and_operations),
+        test(the_live_status_needs_a_terminal),
         test(the_live_status_survives_a_tiny_terminal),
         test(the_live_status_ends_with_the_job),
         test(hostile_bytes_at_the_socket_harm_nothing),

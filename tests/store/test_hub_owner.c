@@ -164,6 +164,43 @@ static void a_rank_that_the_owner_saw_end_well_has_left(void **state)
     end(&o);
 }
 
+/* Its connection ends first: then it counts as lost, until the owner says that it has exited. */
+static void a_barrier_fails_when_a_rank_of_it_has_exited(void **state)
+{
+    static const int members[] = {0, 1};
+    const control_barrier barrier = {.ticket = 7,
+                                     .group = 3,
+                                     .what = "monitored barrier",
+                                     .members = members,
+                                     .n_members = 2,
+                                     .timeout_ms = -1,
+                                     .report_in_ms = SOON};
+    const int64_t deadline_ms = ls_deadline_ms(SOON);
+    owner o = {.knows_exit = true};
+    barrier_answer answer = {0};
+    uint32_t first;
+    control *a;
+    control *b;
+
+    LS_UNUSED(state);
+    begin(&o, 2);
+    a = join(&o, 0, 2);
+    b = join(&o, 1, 2);
+    assert_ok(control_meet(a, &barrier));
+    assert_ok(control_reserve_groups(a, 1, &first)); // the hub has read the barrier
+    assert_int_equal(shutdown(control_fd(b), SHUT_RDWR), 0);
+    while (!control_next_answer(a, &answer)) {
+        assert_ok(net_wait(control_fd(a), POLLIN, deadline_ms));
+        assert_ok(control_poll(a));
+    }
+    assert_int_equal(answer.ticket, barrier.ticket);
+    assert_int_equal(answer.status, LS_EPEER);
+    assert_non_null(strstr(answer.text, "left the job"));
+    control_close(a);
+    control_close(b);
+    end(&o);
+}
+
 static void exit_before_joining_ends_the_wait_of_the_other_ranks(void **state)
 {
     owner o = {.exits_early = true};
@@ -361,10 +398,25 @@ static void owner_describes_the_process_of_a_rank(void **state)
 
 /* --- no memory --- */
 
-static void joining_survives_every_failing_allocation(void **state)
+static void requests_survive_every_failing_allocation(void **state)
 {
+    static const uint8_t hello[] = {12, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 9, 0, 0, 0};
+    static const uint8_t set[] = {18, 0, 0, 0, 10, 0, 0, 0,   1, 0, 0, 0, 0,
+                                  0,  0, 0, 1, 0,  0, 0, 'k', 1, 0, 0, 0, 'v'};
+    static const uint8_t get[] = {21,   0,    0,    0,    11, 0, 0,    0,    2,    0,
+                                  0,    0,    0,    0,    0,  0, 0xff, 0xff, 0xff, 0xff,
+                                  0xff, 0xff, 0xff, 0xff, 1,  0, 0,    0,    'm'};
+    static const uint8_t gather[] = {29, 0, 0, 0,    19,   0,    0,    0,    3,    0,    0,    0, 0,
+                                     0,  0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0,
+                                     0,  0, 1, 0,    0,    0,    'g',  0,    0,    0,    0};
+    static const struct {
+        const uint8_t *bytes;
+        ssize_t n;
+    } frames[] = {
+        {hello, sizeof(hello)}, {set, sizeof(set)}, {get, sizeof(get)}, {gather, sizeof(gather)}};
+
     LS_UNUSED(state);
-    for (uint64_t n = 1; n <= 40; n++) {
+    for (uint64_t n = 1; n <= 60; n++) {
         hub_options opt = {.job = JOB, .world_size = 2, .key = &key};
         poller *loop = NULL;
         hub *h = NULL;
@@ -374,18 +426,15 @@ static void joining_survives_every_failing_allocation(void **state)
                          0);
         ls_alloc_fail_at(n);
         if (poller_create(&loop) == LS_OK && hub_create(loop, &opt, &h) == LS_OK) {
-            static const uint8_t hello[] = {12, 0, 0, 0, 1, 0, 0, 0, 1, 0,
-                                            0,  0, 2, 0, 0, 0, 9, 0, 0, 0};
-            static const uint8_t set[] = {18, 0, 0, 0, 10, 0, 0, 0,   1, 0, 0, 0, 0,
-                                          0,  0, 0, 1, 0,  0, 0, 'k', 1, 0, 0, 0, 'v'};
-
             hub_enter(h, &(listener_peer){.fd = fds[1], .name = "a client"});
-            if (send(fds[0], hello, sizeof(hello), MSG_NOSIGNAL) == sizeof(hello)) {
-                assert_ok(poller_run_once(loop, 0));
-                if (send(fds[0], set, sizeof(set), MSG_NOSIGNAL) == sizeof(set))
-                    assert_ok(poller_run_once(loop, 0));
+            for (size_t i = 0; i < LS_COUNT_OF(frames); i++) {
+                const size_t bytes = (size_t)frames[i].n;
+
+                if (send(fds[0], frames[i].bytes, bytes, MSG_NOSIGNAL) != frames[i].n)
+                    break;
                 assert_ok(poller_run_once(loop, 0));
             }
+            assert_ok(poller_run_once(loop, 0));
             fds[1] = -1; // taken
         }
         ls_alloc_fail_at(0);
@@ -402,13 +451,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_owners_cause_comes_before_the_hubs),
         cmocka_unit_test(a_rank_that_the_owner_saw_end_well_has_left),
+        cmocka_unit_test(a_barrier_fails_when_a_rank_of_it_has_exited),
         cmocka_unit_test(exit_before_joining_ends_the_wait_of_the_other_ranks),
         cmocka_unit_test(client_that_does_not_read_is_disconnected_and_delays_no_other),
         cmocka_unit_test(messages_that_make_no_sense_end_the_connection),
         cmocka_unit_test(a_frame_that_claims_gigabytes_ends_the_connection),
         cmocka_unit_test(authenticated_connections_must_send_their_hello_first),
         cmocka_unit_test(owner_describes_the_process_of_a_rank),
-        cmocka_unit_test(joining_survives_every_failing_allocation),
+        cmocka_unit_test(requests_survive_every_failing_allocation),
     };
 
     setenv("LOCKSTEP_LOG", "error", 1);

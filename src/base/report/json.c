@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_DEPTH 64
+#define MAX_DEPTH 63 /* json_writer.has_items has a bit for each, and one for the whole */
 
 static json_value *from_jansson(json_t *v)
 {
@@ -217,7 +217,7 @@ static void begin_item(json_writer *w, const char *key)
 
 void json_open(json_writer *w, const char *key, char bracket)
 {
-    LS_ASSERT(w->depth + 1 < MAX_DEPTH && (bracket == '{' || bracket == '['));
+    LS_ASSERT(w->depth < MAX_DEPTH && (bracket == '{' || bracket == '['));
     begin_item(w, key);
     text_append_bytes(w->out, &bracket, 1);
     w->depth++;

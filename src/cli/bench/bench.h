@@ -55,6 +55,7 @@ typedef struct bench_options {
     int64_t memory_report;
     int64_t unalign;         /* elements between the start of a buffer and the data */
     const char *output_file; /* nccl-tests' report, NULL: none */
+    double min_bandwidth;    /* NCCL_TESTS_MIN_BW in GB/s; negative: not set */
     /* Flags that have no effect on CPUs, as given; NULL: not given. */
     const char *unused[BENCH_UNUSED_FLAGS];
     /* Lockstep's own. */

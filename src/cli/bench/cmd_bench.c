@@ -176,6 +176,15 @@ static ls_status check_together(const bench_options *o)
     return LS_OK;
 }
 
+static ls_status read_min_bandwidth(double *out)
+{
+    const char *text = getenv("NCCL_TESTS_MIN_BW"); // NOLINT(concurrency-mt-unsafe)
+
+    *out = -1;
+    return text != NULL && *text != '\0' ? text_parse_double(text, "NCCL_TESTS_MIN_BW", 0, 1e9, out)
+                                         : LS_OK;
+}
+
 // --- flags without effect ---
 
 /* Appends a line for each of these flags that is given: "# -G 10 has no effect: ...". */
@@ -319,6 +328,7 @@ static ls_status run(bench_options *o, const ls_flag *peers, text_buf *notes)
         o->cycles = VS_TURNS;
     LS_TRY(check_names(o));
     LS_TRY(check_together(o));
+    LS_TRY(read_min_bandwidth(&o->min_bandwidth));
     if (launched && o->vs != NULL && o->turn == NULL)
         return ls_fail(LS_EINVAL, "--vs starts its own ranks: run it without a launcher (-g N)");
     LS_TRY(note_unused(peers, notes));

@@ -6,16 +6,20 @@
 
 #include <string.h>
 
+enum { FACTORS = 60 };
+
 /* Small integers, whose sums are exact in every type; for products 1 and 2, whose products only
- * change the exponent; for operations without a reduction more values, which detect wrong places.
- * */
+ * change the exponent, 2 of at most FACTORS ranks, for an int64; for operations without a reduction
+ * more values, which detect wrong places. */
 static int input(const bench_case *c, int rank, size_t i)
 {
     const size_t mixed = i * 7 + (size_t)rank * 3;
 
     if (!bench_reduces(c->kind))
         return (int)((i * 31 + (size_t)rank * 17) % 97);
-    return c->redop == LS_PROD ? 1 + (int)(mixed % 2) : (int)(mixed % 5);
+    if (c->redop == LS_PROD)
+        return rank < FACTORS ? 1 + (int)(mixed % 2) : 1;
+    return (int)(mixed % 5);
 }
 
 static double combine(double a, double b, ls_reduce_op op)

@@ -269,16 +269,6 @@ static ls_status write_json(bench_table *t)
     return file_replace(t->opt->json, text_str(&t->json), t->json.length);
 }
 
-/* NCCL_TESTS_MIN_BW in GB/s; negative: not set. */
-static ls_status read_min_bandwidth(double *out)
-{
-    const char *text = getenv("NCCL_TESTS_MIN_BW"); // NOLINT(concurrency-mt-unsafe)
-
-    *out = -1;
-    return text != NULL && *text != '\0' ? text_parse_double(text, "NCCL_TESTS_MIN_BW", 0, 1e9, out)
-                                         : LS_OK;
-}
-
 static void print_memory(const bench_table *t)
 {
     char text[4][32];
@@ -296,18 +286,21 @@ static void print_memory(const bench_table *t)
 ls_status bench_table_end(bench_table *t)
 {
     const double mean = t->n_measured > 0 ? t->busbw_sum / (double)t->n_measured : 0;
-    double min_bandwidth;
+    const double min_bandwidth = t->opt->min_bandwidth;
+    ls_status st = LS_OK;
+    ls_status reported = LS_OK;
 
-    LS_TRY(read_min_bandwidth(&min_bandwidth));
     print_out("# Out of bounds values : %lld %s\n", (long long)t->wrong,
               t->wrong == 0 ? "OK" : "FAILED");
     print_out("# Avg bus bandwidth    : %g\n", mean);
     if (t->opt->memory_report > 0)
         print_memory(t);
-    if (t->opt->json != NULL)
-        LS_TRY(write_json(t));
     if (t->report != NULL)
-        LS_TRY(bench_report_end(t->report, t->wrong, mean, min_bandwidth));
+        reported = bench_report_end(t->report, t->wrong, mean, min_bandwidth);
+    if (t->opt->json != NULL)
+        st = write_json(t);
+    LS_TRY(st);
+    LS_TRY(reported);
     if (t->wrong > 0)
         return ls_fail(LS_EINTERNAL, "%lld wrong element%s", (long long)t->wrong,
                        text_plural(t->wrong));

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/median.h"
+#include "host/process.h"
 #include "host/program.h"
 #include "net/socket.h"
 
@@ -342,6 +343,7 @@ static ls_status open_sides(versus *v)
         more = strchr(name, ',') != NULL;
         LS_TRY(add_side(v, name, strcspn(name, ",")));
     }
+    process_allow_files(64 + (uint64_t)(v->n_sides * v->n));
     LS_TRY(net_address_fresh_unix("bench", &v->address));
     return net_listen(&v->address, NET_PACKET, v->n_sides * v->n, &v->listener, NULL);
 }

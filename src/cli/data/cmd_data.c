@@ -29,7 +29,7 @@ typedef struct data_flags {
     int64_t jpeg;
     speak_options speak; /* without dir */
     int help;
-    const char *words[MAX_WORDS]; /* arguments that are not flags */
+    char **words; /* arguments that are not flags */
     int n_words;
 } data_flags;
 
@@ -267,24 +267,6 @@ static int cmd_speak(const data_flags *flags)
 
 /* --- the command --- */
 
-/* Flags and other arguments in any order. */
-static ls_status parse(const ls_flags *flags, int argc, char **argv, data_flags *out)
-{
-    int at = 0;
-
-    for (;;) {
-        int rest = 0;
-
-        LS_TRY(ls_flags_parse(flags, argc - at, argv + at, &rest));
-        at += rest;
-        if (at >= argc)
-            return LS_OK;
-        if (out->n_words == MAX_WORDS)
-            return ls_fail(LS_EINVAL, "%s: too many arguments", argv[at]);
-        out->words[out->n_words++] = argv[at];
-    }
-}
-
 static int dispatch(const data_flags *flags)
 {
     const char *what = flags->n_words > 0 ? flags->words[0] : "";
@@ -339,8 +321,11 @@ int cmd_data(int argc, char **argv)
         .tables = {table},
         .n = {LS_COUNT_OF(table)},
         .takes_rest = 1};
-    const ls_status st = parse(&flags, argc, argv, &f);
+    ls_status st = parse_with_files(&flags, argc, argv, &f.n_words);
 
+    f.words = argv;
+    if (st == LS_OK && f.n_words > MAX_WORDS)
+        st = ls_fail(LS_EINVAL, "%s: too many arguments", argv[MAX_WORDS]);
     if (st == LS_OK && f.help)
         return print_help(&flags);
     return st == LS_OK ? dispatch(&f) : print_failure("data", st);

@@ -13,6 +13,7 @@
 #include <curses.h>
 #include <locale.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef enum screen_body { SHOWS_RANKS, SHOWS_OPERATIONS, SHOWS_PAIRS, SHOWS_HELP } screen_body;
 
@@ -270,6 +271,8 @@ static ls_status show(screen *s)
             key = getch();
             if (key != ERR)
                 goes_on = handle_key(s, key, &is_stale);
+            else
+                goes_on = isatty(STDIN_FILENO) == 1; // a terminal that has hung up has no end
         }
         if (goes_on)
             LS_TRY(update(s));
@@ -285,6 +288,8 @@ ls_status top_screen(status_client *c, int64_t interval_ms, top_key key, bool sh
                 .body = shows_pairs ? SHOWS_PAIRS : SHOWS_RANKS};
     ls_status st;
 
+    if (isatty(STDIN_FILENO) != 1 || isatty(STDOUT_FILENO) != 1)
+        return ls_fail(LS_EUNSUPPORTED, "the live view needs a terminal: use --once");
     (void)setlocale(LC_ALL, ""); // NOLINT(concurrency-mt-unsafe): there is one thread
     s.now = ls_calloc(1, sizeof(*s.now));
     s.before = ls_calloc(1, sizeof(*s.before));

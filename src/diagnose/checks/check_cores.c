@@ -7,11 +7,12 @@
 
 #include "base/text.h"
 #include "host/cores.h"
+#include "host/process_id.h"
 #include "host/topology.h"
 
 #include <string.h>
 
-enum { THREADS_MAX = 1 << 16 };
+enum { THREADS_MAX = 1 << 16, LIST_BYTES = 4096 };
 
 /* The count of numbers in a list such as "0-3,7"; 0 for malformed text. */
 static int count_list(const char *list)
@@ -24,18 +25,11 @@ static int count_list(const char *list)
 /* The cores of the affinity mask; 0 when /proc does not show it. */
 static int masked_cores(const check *c)
 {
-    char status[4096];
-    char *line;
+    char list[LIST_BYTES];
 
-    if (!check_read(c, "/proc/self/status", status, sizeof(status)))
-        return 0;
-    line = strstr(status, "\nCpus_allowed_list:");
-    if (line == NULL)
-        return 0;
-    line += strlen("\nCpus_allowed_list:");
-    line += strspn(line, " \t");
-    line[strcspn(line, "\n")] = '\0';
-    return count_list(line);
+    return process_status_line(c->from->root, "self", "Cpus_allowed_list", list, sizeof(list))
+               ? count_list(list)
+               : 0;
 }
 
 /* The minimum of online cores, mask and quota; *why names the one that limits. */

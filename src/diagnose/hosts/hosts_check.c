@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "diagnose/hosts/hosts_check_internal.h"
+#include "host/process.h"
 
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -20,10 +20,11 @@ enum {
     WAIT_REPORT_MS = 900,
     WAIT_REPORT_AGAIN_MS = 10000,
 
-    TEST_FILES = 512 /* file descriptors of network tests */
+    TEST_FILES = 512, /* file descriptors of network tests */
+    FILES_HOST = 8    /* of a host: two for its agent, others for its network tests */
 };
 
-static bool has_checked_itself(const run_host *host)
+bool hosts_check_has_checked(const run_host *host)
 {
     return host->is_over ||
            (host->has_offer && host->has_checked &&
@@ -120,7 +121,7 @@ static void take_turn(void *arg)
 {
     struct hosts_check_run *run = arg;
 
-    if (run->phase == HOSTS_CHECK_LOCAL && all_are(run, has_checked_itself))
+    if (run->phase == HOSTS_CHECK_LOCAL && all_are(run, hosts_check_has_checked))
         run->failure = begin_network_tests(run);
     if (run->phase == HOSTS_CHECK_NETWORK && all_are(run, has_tested_network))
         run->phase = HOSTS_CHECK_DONE;
@@ -135,7 +136,7 @@ static void report_waiting(void *arg)
 {
     struct hosts_check_run *run = arg;
     bool (*is_done)(const run_host *host) =
-        run->phase == HOSTS_CHECK_LOCAL ? has_checked_itself : has_tested_network;
+        run->phase == HOSTS_CHECK_LOCAL ? hosts_check_has_checked : has_tested_network;
     bool marks[HOSTS_CHECK_HOSTS_MOST];
     text_buf line = {0};
     bool is_waiting = false;
@@ -167,18 +168,6 @@ static void on_signal(void *arg, unsigned events)
 }
 
 /* --- life --- */
-
-/* Each host needs two descriptors for its agent and others for its network tests. */
-static void raise_descriptor_limit(int n)
-{
-    const rlim_t needed = 64 + TEST_FILES + 8 * (rlim_t)n;
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
-        return;
-    limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 static ls_status take_signals(struct hosts_check_run *run)
 {
@@ -247,7 +236,7 @@ static ls_status open_run(struct hosts_check_run *run)
                                    .ended = hosts_check_on_ended};
 
     LS_TRY(allocate(run));
-    raise_descriptor_limit(run->n);
+    process_allow_files(64 + TEST_FILES + FILES_HOST * (uint64_t)run->n);
     LS_TRY(poller_create(&run->loop));
     LS_TRY(take_signals(run));
     LS_TRY(starter_create(run->loop, &hosts->start, hosts->list, run->skip, &run->old_mask, &events,

@@ -14,7 +14,7 @@
 
 enum {
     LOCAL_MS = 60000,   /* until the next message: resolver, GPU driver and Python may all hang */
-    GPU_MS = 70000,     /* more for GPUs that hang */
+    GPU_MS = 130000,    /* more for GPUs that hang, and for NCCL (GPU_TRY_MS, NCCL_TRY_MS) */
     NETWORK_MS = 20000, /* for all network tests */
     ADDRESS_MS = 250    /* more for each address */
 };
@@ -204,7 +204,10 @@ ls_status hosts_check_take_message(void *arg, int i, const frame *f)
     if (host->is_over)
         return LS_OK;
     LS_TRY(take(host, f));
-    hosts_check_wait_for(host);
+    if (host->has_report || (run->phase == HOSTS_CHECK_LOCAL && hosts_check_has_checked(host)))
+        poller_timer_cancel(&host->limit); // its next message follows one to it
+    else
+        hosts_check_wait_for(host);
     hosts_check_turn_soon(run);
     return LS_OK;
 }

@@ -53,6 +53,8 @@ struct hosts_check_run {
 
 /* Schedules the test whether the next phase begins. */
 void hosts_check_turn_soon(struct hosts_check_run *run);
+/* Whether all has come that a host says before the network tests. */
+bool hosts_check_has_checked(const run_host *host);
 
 /* --- hosts_check_exchange.c --- */
 const char *hosts_check_name_of(const struct hosts_check_run *run, int i);
