@@ -80,45 +80,79 @@ typedef struct hash_state {
     ls_dtype type;
 } hash_state;
 
-static void join_nans_16(uint16_t *bits, size_t n, uint16_t infinity)
+typedef union hash_part {
+    int16_t of_16[HASH_PART_BYTES / 2];
+    int32_t of_32[HASH_PART_BYTES / 4];
+    int64_t of_64[HASH_PART_BYTES / 8];
+} hash_part;
+
+/* As integers without the sign NaNs are above infinity; all ones stand for all of them. The number
+ * of elements is fixed, so that compilers use vectors. */
+#define DEFINE_NANS(bits_of, type, without_sign)                                                   \
+    static bool has_nans_##bits_of(const type *bits, type infinity)                                \
+    {                                                                                              \
+        type found = 0;                                                                            \
+                                                                                                   \
+        for (size_t i = 0; i < HASH_PART_BYTES / sizeof(type); i++)                                \
+            found |= (type)((bits[i] & (without_sign)) > infinity);                                \
+        return found != 0;                                                                         \
+    }                                                                                              \
+                                                                                                   \
+    static void join_nans_##bits_of(type *bits, type infinity)                                     \
+    {                                                                                              \
+        for (size_t i = 0; i < HASH_PART_BYTES / sizeof(type); i++)                                \
+            bits[i] = (bits[i] & (without_sign)) > infinity ? -1 : bits[i];                        \
+    }
+
+DEFINE_NANS(16, int16_t, INT16_MAX)
+DEFINE_NANS(32, int32_t, INT32_MAX)
+DEFINE_NANS(64, int64_t, INT64_MAX)
+
+static bool has_nans(const void *part, ls_dtype type)
 {
-    for (size_t i = 0; i < n; i++)
-        bits[i] = (bits[i] & 0x7FFFU) > infinity ? UINT16_MAX : bits[i];
+    switch (type) {
+    case LS_F16:
+        return has_nans_16(part, 0x7C00);
+    case LS_BF16:
+        return has_nans_16(part, 0x7F80);
+    case LS_F32:
+        return has_nans_32(part, 0x7F800000);
+    case LS_F64:
+        return has_nans_64(part, INT64_C(0x7FF0000000000000));
+    default:
+        return false;
+    }
 }
 
-static void join_nans_32(uint32_t *bits, size_t n)
+static void join_nans(hash_part *part, ls_dtype type)
 {
-    for (size_t i = 0; i < n; i++)
-        bits[i] = (bits[i] & 0x7FFFFFFFU) > 0x7F800000U ? UINT32_MAX : bits[i];
+    if (type == LS_F16)
+        join_nans_16(part->of_16, 0x7C00);
+    else if (type == LS_BF16)
+        join_nans_16(part->of_16, 0x7F80);
+    else if (type == LS_F32)
+        join_nans_32(part->of_32, 0x7F800000);
+    else if (type == LS_F64)
+        join_nans_64(part->of_64, INT64_C(0x7FF0000000000000));
 }
 
-static void join_nans_64(uint64_t *bits, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        bits[i] = (bits[i] & INT64_MAX) > UINT64_C(0x7FF0000000000000) ? UINT64_MAX : bits[i];
-}
-
+/* Only parts with NaNs, and the last one, are copied. */
 static ls_status hash_piece(void *arg, const void *piece, size_t bytes)
 {
     const unsigned char *from = piece;
     hash_state *h = arg;
-    union {
-        uint16_t of_16[HASH_PART_BYTES / 2];
-        uint32_t of_32[HASH_PART_BYTES / 4];
-        uint64_t of_64[HASH_PART_BYTES / 8];
-    } part;
+    hash_part copy = {{0}};
 
-    for (size_t at = 0; at < bytes; at += sizeof(part)) {
-        const size_t n = bytes - at < sizeof(part) ? bytes - at : sizeof(part);
+    for (size_t at = 0; at < bytes; at += sizeof(copy)) {
+        const size_t n = bytes - at < sizeof(copy) ? bytes - at : sizeof(copy);
+        const void *part = from + at;
 
-        memcpy(&part, from + at, n);
-        if (h->type == LS_F16 || h->type == LS_BF16)
-            join_nans_16(part.of_16, n / 2, h->type == LS_F16 ? 0x7C00 : 0x7F80);
-        else if (h->type == LS_F32)
-            join_nans_32(part.of_32, n / 4);
-        else if (h->type == LS_F64)
-            join_nans_64(part.of_64, n / 8);
-        h->hash = ls_hash_block(&part, n, h->hash);
+        if (n < sizeof(copy) || has_nans(part, h->type)) {
+            memcpy(&copy, part, n);
+            join_nans(&copy, h->type);
+            part = &copy;
+        }
+        h->hash = ls_hash_block(part, n, h->hash);
     }
     return LS_OK;
 }
