@@ -132,16 +132,19 @@ static ls_status run_function(ls_tape *tape, checkpoint *c)
 {
     retained_results *const outer = tape->retained;
     const bool outer_keeps = tape->keeps_steps;
+    const int outer_first = tape->first_inside;
 
     // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
     memset(c->out, 0, (size_t)c->n_out * sizeof(*c->out));
     forget_casts(tape);
     tape->n_functions++;
+    tape->first_inside = tape->n_values;
     tape->retained = &c->retained;
     tape->keeps_steps = false;
     c->fn(tape, c->in, c->out, c->arg);
     tape->keeps_steps = outer_keeps;
     tape->retained = outer;
+    tape->first_inside = outer_first;
     tape->n_functions--;
     c->retained.is_filled = true;
     forget_casts(tape);
@@ -403,6 +406,8 @@ static const op_class checkpoint_class = {
 static ls_status check_arguments(const checkpoint *of, const void *arg, size_t arg_bytes,
                                  ls_tensor *const *in, ls_tensor **out)
 {
+    char text[TENSOR_TEXT_BYTES];
+
     if (of->fn == NULL)
         return ls_fail(LS_EINVAL, "the function is NULL");
     if (of->n_in < 0 || (of->n_in > 0 && in == NULL) || of->n_out < 1 || out == NULL ||
@@ -410,6 +415,11 @@ static ls_status check_arguments(const checkpoint *of, const void *arg, size_t a
         return ls_fail(LS_EINVAL, "%d inputs at %s, %d outputs at %s, %zu bytes at %s", of->n_in,
                        in == NULL ? "NULL" : "inputs", of->n_out, out == NULL ? "NULL" : "outputs",
                        arg_bytes, arg == NULL ? "NULL" : "arg");
+    for (int i = 0; i < of->n_in; i++) {
+        if (in[i] != NULL && in[i]->storage == NULL)
+            return ls_fail(LS_EINVAL, "input %d %s was released; ls_tape_keep() retains it", i,
+                           tensor_text(text, sizeof(text), in[i]));
+    }
     return LS_OK;
 }
 
