@@ -196,24 +196,26 @@ static ls_status add_dependency(checkpoint *c, ls_tensor *t, bool has_grad)
     return LS_OK;
 }
 
-/* Adds the tensors of outside that the node reads, and marks the values of inside. */
-static ls_status add_inputs(checkpoint *c, const node *n, int first_value)
+/* Adds the tensors of outside that the node reads, and marks the values of inside that get a
+ * gradient if one passes the node. */
+static ls_status add_inputs(checkpoint *c, const node *n, int first_value, bool is_reached)
 {
     for (int i = 0; i < node_input_count(n); i++) {
         ls_tensor *t = node_input(n, i);
         value *v = value_of(t);
+        const bool has_grad = is_reached && node_input_has_grad(n, i) && needs_grad(t);
 
         if (t == NULL || (i < n->n_in && (n->class->written >> i & 1) != 0))
             continue;
         if (!is_inside(v, first_value))
-            LS_TRY(add_dependency(c, t, node_input_has_grad(n, i) && needs_grad(t)));
-        else if (node_input_has_grad(n, i))
+            LS_TRY(add_dependency(c, t, has_grad));
+        else if (has_grad)
             v->is_reached = true;
     }
     return LS_OK;
 }
 
-/* Lists what the outputs depend on, and the inputs of the function. */
+/* Lists what the function reads, and what of that the outputs depend on. */
 static ls_status list_dependencies(ls_tape *tape, checkpoint *c, int first_node, int first_value)
 {
     for (int i = 0; i < c->n_in; i++) {
@@ -229,8 +231,9 @@ static ls_status list_dependencies(ls_tape *tape, checkpoint *c, int first_node,
             LS_TRY(add_dependency(c, c->out[i], needs_grad(c->out[i])));
     }
     for (int i = tape->n_nodes - 1; i >= first_node; i--) {
-        if (node_is_reached(tape, &tape->nodes[i]))
-            LS_TRY(add_inputs(c, &tape->nodes[i], first_value));
+        const node *n = &tape->nodes[i];
+
+        LS_TRY(add_inputs(c, n, first_value, node_is_reached(tape, n)));
     }
     return LS_OK;
 }
