@@ -266,7 +266,8 @@ static ls_status open_cpu(const device_choice *choice, ls_device **out)
 {
     const ls_status st = open_named(choice, "onednn", out);
 
-    if (st == LS_OK || st == LS_EINVAL) // a mistake in a setting is no reason for a slow device
+    // Other failures are no reason for a slow device, and cpu_ref ignores cpu_isa.
+    if (st != LS_EUNSUPPORTED || choice->settings.cpu_isa != NULL)
         return st;
     ls_log(LS_LOG_WARN, "tensor", "training will be slow with plain C kernels: %s",
            ls_last_error());
