@@ -60,9 +60,9 @@ LS_API LS_MUST_USE ls_status ls_tape_status(ls_tape *tape);
  * treat it as a constant. Other tensors and NULL are ignored. */
 LS_API void ls_tape_keep(ls_tape *tape, ls_tensor *value);
 
-/* Declares that no later operator reads the value: its memory is reused at once, or as soon as
- * backward has passed the operators that read it. On host devices a batch norm's output is freed
- * at once, and recomputed for backward. Retained values, other tensors and NULL are ignored. */
+/* Declares that no later operator reads the value: its memory is reused at once, or after backward
+ * has passed its readers. On host devices a batch norm's output is freed at once and recomputed.
+ * Ignored: retained values, those of outside in a checkpointed function, other tensors, NULL. */
 LS_API void ls_tape_done(ls_tape *tape, ls_tensor *value);
 
 /* 1: an operator whose result has NaN or infinity fails with LS_EFORMAT, and so does a backward

@@ -211,7 +211,7 @@ static ls_status reach_inputs(ls_tape *tape, const node *n)
         if (!node_input_has_grad(n, i))
             continue;
         if (v != NULL) {
-            v->is_reached = true;
+            v->is_reached = v->is_reached || value_is_live(v);
             continue;
         }
         l = leaf_of(node_input(n, i));

@@ -22,6 +22,8 @@ void ls_tape_done(ls_tape *tape, ls_tensor *t)
 
     if (v == NULL || v->tape != tape || v->is_retained || t->storage == NULL)
         return;
+    if (tape->n_functions > 0 && v->number < tape->first_inside) // the function runs once more
+        return;
     maker = v->node >= tape->n_passed ? tape->nodes[v->node].class : NULL;
     needed = v->n_readers > 0;
     if (maker != NULL && class_reads(maker, NODE_OUT))

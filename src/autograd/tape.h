@@ -199,6 +199,7 @@ struct ls_tape {
     uint64_t backward;          /* number of the last backward */
     const autograd_owner *by;   /* its caller; NULL: not an owner of leaves */
     int n_functions;            /* checkpointed functions that are running, one in another */
+    int first_inside;           /* the innermost of them has made the values from this one on */
     int n_recomputing;          /* those of them that backward runs again */
     retained_results *retained; /* of the innermost of them, or NULL */
     bool keeps_steps;           /* of it: ls_tape_keep_steps() */

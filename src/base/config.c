@@ -62,7 +62,7 @@ static const config_entry table[CONFIG_COUNT] = {
                        "installed, else cpu_ref), cuda (the card of this rank), cuda:N, auto (a "
                        "card if one can be used, else cpu), onednn, cpu_ref"},
     [CONFIG_THREADS] = {"LOCKSTEP_THREADS", CONFIG_TYPE_INT, "0", NULL, 0, 1024,
-                        "compute threads of a rank; 0: all cores that it may use"},
+                        "compute threads of a rank; 0: its share of the usable cores"},
     [CONFIG_CONVOLUTIONS] =
         {"LOCKSTEP_CONVOLUTIONS", CONFIG_TYPE_TEXT, "few,rows,winograd,product", NULL, 0, 0,
          "convolution kernels of Lockstep that the onednn device prefers to oneDNN's where they "
@@ -117,7 +117,7 @@ static const char *const other_names[] = {
     SIGNAL_LIST_ENV,          "LOCKSTEP_LIBRARY",
     "LOCKSTEP_TORCH_FORM",    "LOCKSTEP_TORCH_KEY",
     "LOCKSTEP_TORCH_REPLACE", "LOCKSTEP_CUDA",
-    "LOCKSTEP_TEST_FLIP",
+    "LOCKSTEP_TEST_FLIP",     "LOCKSTEP_LOCAL_CORES",
 };
 
 const config_entry *config_table(void)

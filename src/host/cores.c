@@ -2,7 +2,8 @@
 /*
  * cores.c - counts the cores that this process can use. A container's limit is a cgroup quota,
  * which sysconf() and the affinity mask do not show; threads above it are throttled together.
- * Called when the number of compute threads is chosen.
+ * Called when the number of compute threads is chosen. And reads how many tasks Slurm has put on a
+ * node.
  */
 #include "host/cores.h"
 
@@ -18,6 +19,7 @@
 
 #define SMALL_FILE  65536
 #define VALUE_BYTES 64
+#define TASKS_MOST  65536 /* of a node */
 
 /* The affinity mask; a machine may have more cores than a cpu_set_t holds. */
 typedef struct affinity {
@@ -181,4 +183,35 @@ int ls_usable_cores(uint64_t *share)
     if (share != NULL)
         *share = is_quota ? 0 : mask.id;
     return is_quota ? by_quota : mask.cores;
+}
+
+ls_status cores_slurm_tasks(const char *text, const char *what, int node, int *out)
+{
+    const char *p = text;
+
+    for (int first = 0; *p != '\0';) {
+        int tasks = 0;
+        int repeat = 1;
+        int used = 0;
+
+        for (; *p >= '0' && *p <= '9' && tasks < TASKS_MOST; p++, used++)
+            tasks = tasks * 10 + (*p - '0');
+        if (used > 0 && p[0] == '(' && p[1] == 'x') {
+            repeat = 0;
+            for (p += 2; *p >= '0' && *p <= '9' && repeat < TASKS_MOST; p++)
+                repeat = repeat * 10 + (*p - '0');
+            used = repeat > 0 && *p == ')' ? used : 0;
+            p += *p == ')';
+        }
+        if (used == 0 || tasks == 0 || tasks > TASKS_MOST || (*p != ',' && *p != '\0') ||
+            (p[0] == ',' && p[1] == '\0'))
+            return ls_fail(LS_EINVAL, "%s \"%.80s\": must be task counts as 4(x2),2", what, text);
+        if (node < first + repeat) {
+            *out = tasks;
+            return LS_OK;
+        }
+        first += repeat;
+        p += *p == ',';
+    }
+    return ls_fail(LS_EINVAL, "%s \"%.80s\": has no node %d", what, text, node);
 }

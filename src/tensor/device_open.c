@@ -35,47 +35,79 @@ static const device_ops *find_built_in(const char *name)
 
 /* --- choosing --- */
 
-/* The value of the first of these variables that is set; without one *out stays. */
-static ls_status first_number(const char *const *names, size_t n, int64_t least, int64_t most,
-                              int64_t *out)
-{
-    for (size_t i = 0; i < n; i++) {
-        const char *value = getenv(names[i]); // NOLINT(concurrency-mt-unsafe): never set
+#define COUNT_MOST (1 << 20) /* of ranks or cores of a machine */
 
-        if (value != NULL && value[0] != '\0')
-            return text_parse_int(value, names[i], least, most, out);
+/* NULL if the variable is not set, or empty. */
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): never set
+
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+/* The value of the variable; if it is not set, *out stays. */
+static ls_status number(const char *name, int64_t least, int64_t *out)
+{
+    const char *value = variable(name);
+
+    return value == NULL ? LS_OK : text_parse_int(value, name, least, COUNT_MOST, out);
+}
+
+/* The number of ranks on this machine, if Slurm has started them without another launcher. */
+static ls_status slurm_ranks(int64_t *out)
+{
+    static const char name[] = "SLURM_STEP_TASKS_PER_NODE";
+    const char *tasks = variable(name);
+    int64_t node = -1;
+    int n;
+
+    LS_TRY(number("SLURM_NODEID", 0, &node));
+    if (tasks == NULL || node < 0)
+        return LS_OK;
+    LS_TRY(cores_slurm_tasks(tasks, name, (int)node, &n));
+    *out = n;
+    return LS_OK;
+}
+
+/* From the launcher's variables: the number of ranks on this machine, and of this one among them; 1
+ * and 0 without. A launcher may run as a rank of another one: that with more ranks counts. */
+static ls_status read_local_ranks(int64_t *n, int *rank)
+{
+    static const struct {
+        const char *n; /* "": slurm_ranks() */
+        const char *rank;
+    } families[] = {
+        {"LOCKSTEP_LOCAL_WORLD_SIZE", "LOCKSTEP_LOCAL_RANK"},
+        {"LOCAL_WORLD_SIZE", "LOCAL_RANK"},
+        {"OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+        {"MPI_LOCALNRANKS", "MPI_LOCALRANKID"},
+        {"PMI_LOCAL_SIZE", "PMI_LOCAL_RANK"},
+        {"", "PMIX_LOCAL_RANK"},
+        {"", "SLURM_LOCALID"},
+    };
+    int64_t found = -1;
+
+    *n = 1;
+    for (size_t i = 0; i < LS_COUNT_OF(families); i++) {
+        int64_t size = 1;
+        int64_t own = -1;
+
+        LS_TRY(*families[i].n == '\0' ? slurm_ranks(&size) : number(families[i].n, 1, &size));
+        LS_TRY(number(families[i].rank, 0, &own));
+        if (own >= 0 && (found < 0 || size > *n))
+            found = own;
+        *n = size > *n ? size : *n;
     }
+    *rank = found < 0 ? 0 : (int)found;
     return LS_OK;
 }
 
-/* The number of ranks on this machine, from the launcher's variables; 1 without them. */
-static ls_status local_ranks(int64_t *out)
+/* The device's threads, GOMP_SPINCOUNT for those of all ranks together, and the rank's number on
+ * this machine. The cores of a rank that its launcher has bound are not divided among ranks. */
+static ls_status resolve_threads(int asked, device_choice *out)
 {
-    static const char *const names[] = {"LOCKSTEP_LOCAL_WORLD_SIZE", "LOCAL_WORLD_SIZE",
-                                        "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
-
-    *out = 1;
-    return first_number(names, LS_COUNT_OF(names), 1, 1 << 20, out);
-}
-
-/* The number of this rank among those; 0 without a launcher. */
-static ls_status local_rank(int *out)
-{
-    static const char *const names[] = {
-        "LOCKSTEP_LOCAL_RANK", "LOCAL_RANK",      "OMPI_COMM_WORLD_LOCAL_RANK",
-        "PMIX_LOCAL_RANK",     "MPI_LOCALRANKID", "PMI_LOCAL_RANK",
-        "SLURM_LOCALID"};
-    int64_t rank = 0;
-
-    LS_TRY(first_number(names, LS_COUNT_OF(names), 0, 1 << 20, &rank));
-    *out = (int)rank;
-    return LS_OK;
-}
-
-/* The device's threads, and GOMP_SPINCOUNT for those of all ranks together. */
-static ls_status resolve_threads(int asked, int *out, const char **spin_count)
-{
-    const int cores = ls_usable_cores(NULL);
+    const int64_t own = ls_usable_cores(NULL);
+    int64_t share = own;
     int64_t threads = asked;
     int64_t ranks;
 
@@ -83,11 +115,13 @@ static ls_status resolve_threads(int asked, int *out, const char **spin_count)
         return ls_fail(LS_EINVAL, "device: %d threads; 0 takes the default", asked);
     if (threads == 0)
         LS_TRY(config_int(CONFIG_THREADS, &threads));
-    LS_TRY(local_ranks(&ranks));
+    LS_TRY(number("LOCKSTEP_LOCAL_CORES", 1, &share));
+    LS_TRY(read_local_ranks(&ranks, &out->settings.local_rank));
+    share = share / ranks < own ? share / ranks : own;
     if (threads == 0)
-        threads = cores / ranks;
-    *out = threads < 1 ? 1 : (int)threads;
-    *spin_count = omp_spin_count(*out * ranks, cores);
+        threads = share;
+    out->settings.threads = threads < 1 ? 1 : (int)threads;
+    out->spin_count = omp_spin_count(out->settings.threads, share);
     return LS_OK;
 }
 
@@ -172,8 +206,7 @@ ls_status device_choose(const ls_device_options *o, device_choice *out)
     LS_TRY(check_name(out->name));
     if (out->needs_graphs && device_is_cpu(out))
         return fail_without_graphs(out->name);
-    LS_TRY(resolve_threads(o->threads, &out->settings.threads, &out->spin_count));
-    LS_TRY(local_rank(&out->settings.local_rank));
+    LS_TRY(resolve_threads(o->threads, out));
     LS_TRY(config_text(CONFIG_CONVOLUTIONS, &out->settings.convolutions));
     LS_TRY(config_text(CONFIG_TF32, &out->settings.tf32));
     LS_TRY(config_int(CONFIG_DETERMINISTIC, &deterministic));
@@ -266,7 +299,8 @@ static ls_status open_cpu(const device_choice *choice, ls_device **out)
 {
     const ls_status st = open_named(choice, "onednn", out);
 
-    if (st == LS_OK || st == LS_EINVAL) // a mistake in a setting is no reason for a slow device
+    // Other failures are no reason for a slow device, and cpu_ref ignores cpu_isa.
+    if (st != LS_EUNSUPPORTED || choice->settings.cpu_isa != NULL)
         return st;
     ls_log(LS_LOG_WARN, "tensor", "training will be slow with plain C kernels: %s",
            ls_last_error());

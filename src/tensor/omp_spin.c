@@ -16,7 +16,7 @@ extern char **environ;
 
 static char **with_count; // stays: a thread may still read it
 
-const char *omp_spin_count(int64_t threads, int cores)
+const char *omp_spin_count(int64_t threads, int64_t cores)
 {
     return threads > cores ? "0" : "3000";
 }

@@ -13,8 +13,9 @@
 
 #include <stdint.h>
 
-/* GOMP_SPINCOUNT for `threads` of all ranks on `cores`: "0" when they cannot all run at once. */
-const char *omp_spin_count(int64_t threads, int cores);
+/* GOMP_SPINCOUNT for `threads` of each rank, whose share are `cores`; 0 with more ranks than cores.
+ * "0" when they cannot all run at once. */
+const char *omp_spin_count(int64_t threads, int64_t cores);
 
 /*
  * From now to omp_spin_leave() the environment has GOMP_SPINCOUNT=`count`, unless the user has set

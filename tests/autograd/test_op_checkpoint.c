@@ -391,6 +391,64 @@ static void done_spares_the_inputs_of_the_function(void **state)
     teardown(&s);
 }
 
+/* 2x; with `arg` in a function within this one. */
+static void doubled(ls_tape *tape, ls_tensor *const *in, ls_tensor **out, void *arg)
+{
+    if (arg != NULL)
+        ls_tape_checkpoint(tape, doubled, NULL, 0, in, 1, out, 1);
+    else
+        out[0] = ls_add(tape, in[0], in[0]);
+    ls_tape_done(tape, in[0]);
+}
+
+static void done_in_the_function_spares_values_of_outside(void **state)
+{
+    bench s = setup();
+
+    LS_UNUSED(state);
+    for (int training = 1; training >= 0; training--) {
+        for (int nested = 0; nested < 2; nested++) {
+            ls_tensor *x;
+            ls_tensor *y;
+
+            ls_tape_reset(s.tape);
+            ls_zero_grad(s.w);
+            ls_tape_set_training(s.tape, training);
+            x = ls_add(s.tape, s.w, s.w);
+            ls_tape_checkpoint(s.tape, doubled, nested == 0 ? NULL : &s, 0, &x, 1, &y, 1);
+            assert_elements(y, (double[]){4, 0, 0, 4}, 0);
+            if (!training)
+                continue;
+            assert_status(LS_OK, ls_backward(s.tape, sum(&s, y), 1));
+            assert_elements(ls_grad(s.w), (double[]){4, 4, 4, 4}, 0);
+        }
+    }
+    teardown(&s);
+}
+
+static void without_input(ls_tape *tape, ls_tensor *const *in, ls_tensor **out, void *arg)
+{
+    const bench *s = arg;
+
+    LS_UNUSED(in);
+    out[0] = ls_relu(tape, s->w);
+}
+
+static void an_input_that_was_released_is_refused(void **state)
+{
+    bench s = setup();
+    ls_tensor *x = ls_add(s.tape, s.x, s.x);
+    ls_tensor *y;
+
+    LS_UNUSED(state);
+    ls_tape_done(s.tape, x);
+    ls_tape_checkpoint(s.tape, without_input, &s, 0, &x, 1, &y, 1);
+    assert_null(y);
+    assert_status(LS_EINVAL, ls_tape_status(s.tape));
+    assert_error("checkpoint: input 0 (2, 2) float32 was released");
+    teardown(&s);
+}
+
 static void a_function_that_does_something_else_is_named(void **state)
 {
     bench s = setup();
@@ -494,6 +552,8 @@ int main(void)
         cmocka_unit_test(an_output_off_the_loss_has_gradient_0),
         cmocka_unit_test(what_backward_needs_again_must_not_change),
         cmocka_unit_test(done_spares_the_inputs_of_the_function),
+        cmocka_unit_test(done_in_the_function_spares_values_of_outside),
+        cmocka_unit_test(an_input_that_was_released_is_refused),
         cmocka_unit_test(a_function_that_does_something_else_is_named),
         cmocka_unit_test(the_leaf_that_is_not_used_again_is_named),
         cmocka_unit_test(bad_arguments_are_refused),

@@ -232,6 +232,42 @@ static void integers_have_no_gradient(void **state)
     teardown(&s);
 }
 
+/* The rows of in[0] that tell how often each row of the table is taken. */
+static void gather_uses(ls_tape *tape, ls_tensor *const *in, ls_tensor **out, void *arg)
+{
+    bench *s = arg;
+    ls_tensor *y[2];
+
+    (void)gather(s, s->rows, &y[1]);
+    ls_op_run(tape, &gather_op, NULL, 0, (ls_tensor *[]){in[0], y[1]}, 2, y, 2);
+    out[0] = y[0];
+}
+
+static void no_gradient_passes_through_integers(void **state)
+{
+    bench s = setup();
+    ls_tensor *other = tensor_of(s.device, LS_F64, 1, (int64_t[]){3}, (double[]){1, 2, 3});
+
+    LS_UNUSED(state);
+    assert_status(LS_OK, ls_require_grad(other));
+    for (int is_checkpointed = 0; is_checkpointed < 2; is_checkpointed++) {
+        ls_tensor *y;
+
+        if (is_checkpointed)
+            ls_tape_checkpoint(s.tape, gather_uses, &s, 0, &other, 1, &y, 1);
+        else
+            gather_uses(s.tape, &other, &y, &s);
+        assert_elements(y, (double[]){2, 1, 3}, 0);
+        assert_status(LS_OK, ls_backward(s.tape, ls_mse_loss(s.tape, y, s.goal), 3));
+        assert_elements(ls_grad(other), (double[]){2, 4, 6}, 1e-12);
+        assert_null(ls_grad(s.table));
+        ls_tape_reset(s.tape);
+        ls_zero_grad(other);
+    }
+    ls_tensor_destroy(other);
+    teardown(&s);
+}
+
 static void failures_name_operator_shapes_and_function(void **state)
 {
     bench s = setup();
@@ -391,6 +427,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_those_of_differences),
         cmocka_unit_test(integers_have_no_gradient),
+        cmocka_unit_test(no_gradient_passes_through_integers),
         cmocka_unit_test(failures_name_operator_shapes_and_function),
         cmocka_unit_test(what_backward_reads_must_not_change),
         cmocka_unit_test(operators_that_are_wrong_are_refused),

@@ -385,7 +385,7 @@ static void variables_that_are_no_settings_are_known(void **state)
                                         "LOCKSTEP_LIBRARY",       "LOCKSTEP_TORCH_FORM",
                                         "LOCKSTEP_TORCH_KEY",     "LOCKSTEP_TORCH_REPLACE",
                                         "LOCKSTEP_STOP_SIGNALS",  "LOCKSTEP_CUDA",
-                                        "LOCKSTEP_TEST_FLIP"};
+                                        "LOCKSTEP_TEST_FLIP",     "LOCKSTEP_LOCAL_CORES"};
     capture c;
 
     LS_UNUSED(state);

@@ -5,6 +5,7 @@
  */
 #include "base/unit.h"
 #include "comm/join/identity.h"
+#include "host/cores.h"
 
 #define PAIRS 24
 
@@ -509,15 +510,15 @@ static void slurm_task_lists_are_read_strictly(void **state)
     int n = 0;
 
     LS_UNUSED(state);
-    assert_ok(identity_slurm_tasks("4(x2),2", "V", 0, &n));
+    assert_ok(cores_slurm_tasks("4(x2),2", "V", 0, &n));
     assert_int_equal(n, 4);
-    assert_ok(identity_slurm_tasks("4(x2),2", "V", 1, &n));
+    assert_ok(cores_slurm_tasks("4(x2),2", "V", 1, &n));
     assert_int_equal(n, 4);
-    assert_ok(identity_slurm_tasks("4(x2),2", "V", 2, &n));
+    assert_ok(cores_slurm_tasks("4(x2),2", "V", 2, &n));
     assert_int_equal(n, 2);
-    assert_status(identity_slurm_tasks("4(x2),2", "V", 3, &n), LS_EINVAL);
+    assert_status(cores_slurm_tasks("4(x2),2", "V", 3, &n), LS_EINVAL);
     for (size_t i = 0; i < LS_COUNT_OF(wrong); i++)
-        assert_status(identity_slurm_tasks(wrong[i], "V", 9, &n), LS_EINVAL);
+        assert_status(cores_slurm_tasks(wrong[i], "V", 9, &n), LS_EINVAL);
 }
 
 int main(void)

@@ -69,6 +69,7 @@ static void all_families_name_the_same_rank(void **state)
         "LOCKSTEP_WORLD_SIZE=8",
         "LOCKSTEP_LOCAL_RANK=1",
         "LOCKSTEP_LOCAL_WORLD_SIZE=4",
+        "LOCKSTEP_LOCAL_CORES=24",
         "LOCKSTEP_NODE_RANK=1",
         "LOCKSTEP_NNODES=2",
         "LOCKSTEP_JOB=0123456789abcdef",

@@ -3,6 +3,8 @@
 #include "tensor/testing.h"
 
 #include "base/alloc.h"
+#include "host/cores.h"
+#include "tensor/device_open.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,6 +171,50 @@ static void options_are_checked(void **state)
     assert_status(LS_OK, ls_device_open(&opt, &device));
     ls_device_close(device);
     assert_int_equal(unsetenv("LOCKSTEP_LOCAL_WORLD_SIZE"), 0);
+}
+
+/* --- what launchers say --- */
+
+static void threads_and_local_rank_follow_the_launcher(void **state)
+{
+    const int cores = ls_usable_cores(NULL);
+    char two_shares[32];
+    const struct {
+        const char *variables[9]; /* name, value, ... */
+        int threads;
+        int local_rank;
+        const char *spin_count;
+    } cases[] = {
+        {{NULL}, cores, 0, "3000"},
+        {{"LOCKSTEP_LOCAL_WORLD_SIZE", "2", "LOCKSTEP_LOCAL_CORES", two_shares}, cores, 0, "3000"},
+        {{"LOCKSTEP_LOCAL_WORLD_SIZE", "2", "LOCKSTEP_LOCAL_CORES", "1"}, 1, 0, "0"},
+        {{"LOCKSTEP_LOCAL_WORLD_SIZE", "1", "LOCKSTEP_LOCAL_RANK", "0",
+          "OMPI_COMM_WORLD_LOCAL_SIZE", "1000000", "OMPI_COMM_WORLD_LOCAL_RANK", "7"},
+         1,
+         7,
+         "0"},
+        {{"PMI_LOCAL_SIZE", "1000000", "PMI_LOCAL_RANK", "3"}, 1, 3, "0"},
+        {{"SLURM_STEP_TASKS_PER_NODE", "1(x2),60000", "SLURM_NODEID", "2", "SLURM_LOCALID", "5"},
+         1,
+         5,
+         "0"},
+    };
+
+    LS_UNUSED(state);
+    (void)snprintf(two_shares, sizeof(two_shares), "%d", 2 * cores);
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        const ls_device_options opt = {.size = sizeof(opt), .name = "cpu_ref"};
+        device_choice choice;
+
+        for (size_t k = 0; cases[i].variables[k] != NULL; k += 2)
+            assert_int_equal(setenv(cases[i].variables[k], cases[i].variables[k + 1], 1), 0);
+        assert_status(LS_OK, device_choose(&opt, &choice));
+        for (size_t k = 0; cases[i].variables[k] != NULL; k += 2)
+            assert_int_equal(unsetenv(cases[i].variables[k]), 0);
+        assert_int_equal(choice.settings.threads, cases[i].threads);
+        assert_int_equal(choice.settings.local_rank, cases[i].local_rank);
+        assert_string_equal(choice.spin_count, cases[i].spin_count);
+    }
 }
 
 static void a_device_that_cannot_be_made_leaves_nothing(void **state)
@@ -414,6 +460,7 @@ int main(void)
         cmocka_unit_test(a_file_that_is_not_a_module_is_an_error),
         cmocka_unit_test(a_module_without_its_library_names_it),
         cmocka_unit_test(options_are_checked),
+        cmocka_unit_test(threads_and_local_rank_follow_the_launcher),
         cmocka_unit_test(a_device_that_cannot_be_made_leaves_nothing),
         cmocka_unit_test(an_opaque_result_is_read_in_row_major_order),
         cmocka_unit_test(a_missing_kernel_runs_on_plain_layouts),

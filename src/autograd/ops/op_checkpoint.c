@@ -132,16 +132,19 @@ static ls_status run_function(ls_tape *tape, checkpoint *c)
 {
     retained_results *const outer = tape->retained;
     const bool outer_keeps = tape->keeps_steps;
+    const int outer_first = tape->first_inside;
 
     // NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers
     memset(c->out, 0, (size_t)c->n_out * sizeof(*c->out));
     forget_casts(tape);
     tape->n_functions++;
+    tape->first_inside = tape->n_values;
     tape->retained = &c->retained;
     tape->keeps_steps = false;
     c->fn(tape, c->in, c->out, c->arg);
     tape->keeps_steps = outer_keeps;
     tape->retained = outer;
+    tape->first_inside = outer_first;
     tape->n_functions--;
     c->retained.is_filled = true;
     forget_casts(tape);
@@ -193,24 +196,26 @@ static ls_status add_dependency(checkpoint *c, ls_tensor *t, bool has_grad)
     return LS_OK;
 }
 
-/* Adds the tensors of outside that the node reads, and marks the values of inside. */
-static ls_status add_inputs(checkpoint *c, const node *n, int first_value)
+/* Adds the tensors of outside that the node reads, and marks the values of inside that get a
+ * gradient if one passes the node. */
+static ls_status add_inputs(checkpoint *c, const node *n, int first_value, bool is_reached)
 {
     for (int i = 0; i < node_input_count(n); i++) {
         ls_tensor *t = node_input(n, i);
         value *v = value_of(t);
+        const bool has_grad = is_reached && node_input_has_grad(n, i) && needs_grad(t);
 
         if (t == NULL || (i < n->n_in && (n->class->written >> i & 1) != 0))
             continue;
         if (!is_inside(v, first_value))
-            LS_TRY(add_dependency(c, t, node_input_has_grad(n, i) && needs_grad(t)));
-        else if (node_input_has_grad(n, i))
+            LS_TRY(add_dependency(c, t, has_grad));
+        else if (has_grad)
             v->is_reached = true;
     }
     return LS_OK;
 }
 
-/* Lists what the outputs depend on, and the inputs of the function. */
+/* Lists what the function reads, and what of that the outputs depend on. */
 static ls_status list_dependencies(ls_tape *tape, checkpoint *c, int first_node, int first_value)
 {
     for (int i = 0; i < c->n_in; i++) {
@@ -226,8 +231,9 @@ static ls_status list_dependencies(ls_tape *tape, checkpoint *c, int first_node,
             LS_TRY(add_dependency(c, c->out[i], needs_grad(c->out[i])));
     }
     for (int i = tape->n_nodes - 1; i >= first_node; i--) {
-        if (node_is_reached(tape, &tape->nodes[i]))
-            LS_TRY(add_inputs(c, &tape->nodes[i], first_value));
+        const node *n = &tape->nodes[i];
+
+        LS_TRY(add_inputs(c, n, first_value, node_is_reached(tape, n)));
     }
     return LS_OK;
 }
@@ -403,6 +409,8 @@ static const op_class checkpoint_class = {
 static ls_status check_arguments(const checkpoint *of, const void *arg, size_t arg_bytes,
                                  ls_tensor *const *in, ls_tensor **out)
 {
+    char text[TENSOR_TEXT_BYTES];
+
     if (of->fn == NULL)
         return ls_fail(LS_EINVAL, "the function is NULL");
     if (of->n_in < 0 || (of->n_in > 0 && in == NULL) || of->n_out < 1 || out == NULL ||
@@ -410,6 +418,11 @@ static ls_status check_arguments(const checkpoint *of, const void *arg, size_t a
         return ls_fail(LS_EINVAL, "%d inputs at %s, %d outputs at %s, %zu bytes at %s", of->n_in,
                        in == NULL ? "NULL" : "inputs", of->n_out, out == NULL ? "NULL" : "outputs",
                        arg_bytes, arg == NULL ? "NULL" : "arg");
+    for (int i = 0; i < of->n_in; i++) {
+        if (in[i] != NULL && in[i]->storage == NULL)
+            return ls_fail(LS_EINVAL, "input %d %s was released; ls_tape_keep() retains it", i,
+                           tensor_text(text, sizeof(text), in[i]));
+    }
     return LS_OK;
 }
 

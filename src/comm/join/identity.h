@@ -56,7 +56,4 @@ typedef struct identity {
 /* Pure; `opt` is not NULL. LS_EINVAL names the variable or option, its value and valid values. */
 LS_MUST_USE ls_status identity_find(const comm_env *env, const ls_init_options *opt, identity *out);
 
-/* The number of tasks on node `node` from Slurm's "4(x2),2". LS_EINVAL names `what`. */
-LS_MUST_USE ls_status identity_slurm_tasks(const char *text, const char *what, int node, int *out);
-
 #endif

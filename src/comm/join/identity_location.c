@@ -6,6 +6,7 @@
 #include "comm/join/identity_location.h"
 
 #include "base/text.h"
+#include "host/cores.h"
 
 #include <string.h>
 
@@ -226,37 +227,6 @@ ls_status location_of_pmi(const comm_env *env, identity *id)
     return set_location(id, HUB_AT_PMI, "pmi", "PMI_FD");
 }
 
-ls_status identity_slurm_tasks(const char *text, const char *what, int node, int *out)
-{
-    const char *p = text;
-
-    for (int first = 0; *p != '\0';) {
-        int tasks = 0;
-        int repeat = 1;
-        int used = 0;
-
-        for (; *p >= '0' && *p <= '9' && tasks < IDENTITY_SIZE_MAX; p++, used++)
-            tasks = tasks * 10 + (*p - '0');
-        if (used > 0 && p[0] == '(' && p[1] == 'x') {
-            repeat = 0;
-            for (p += 2; *p >= '0' && *p <= '9' && repeat < IDENTITY_SIZE_MAX; p++)
-                repeat = repeat * 10 + (*p - '0');
-            used = repeat > 0 && *p == ')' ? used : 0;
-            p += *p == ')';
-        }
-        if (used == 0 || tasks == 0 || tasks > IDENTITY_SIZE_MAX || (*p != ',' && *p != '\0') ||
-            (p[0] == ',' && p[1] == '\0'))
-            return ls_fail(LS_EINVAL, "%s \"%.80s\": must be task counts as 4(x2),2", what, text);
-        if (node < first + repeat) {
-            *out = tasks;
-            return LS_OK;
-        }
-        first += repeat;
-        p += *p == ',';
-    }
-    return ls_fail(LS_EINVAL, "%s \"%.80s\": has no node %d", what, text, node);
-}
-
 static ls_status read_slurm_local_size(const comm_env *env, identity *id)
 {
     static const char name[] = "SLURM_STEP_TASKS_PER_NODE";
@@ -266,7 +236,7 @@ static ls_status read_slurm_local_size(const comm_env *env, identity *id)
     if (id->local_size != 0 || tasks == NULL || identity_get(env, "SLURM_NODEID") == NULL)
         return LS_OK;
     LS_TRY(identity_int(env, "SLURM_NODEID", 0, IDENTITY_SIZE_MAX, &node));
-    return identity_slurm_tasks(tasks, name, node, &id->local_size);
+    return cores_slurm_tasks(tasks, name, node, &id->local_size);
 }
 
 ls_status location_of_slurm(const comm_env *env, identity *id)

@@ -142,6 +142,7 @@ static void put_lockstep(builder *b, const rank_place *p)
     put(b, "LOCKSTEP_WORLD_SIZE=%d", p->world_size);
     put(b, "LOCKSTEP_LOCAL_RANK=%d", p->local_rank);
     put(b, "LOCKSTEP_LOCAL_WORLD_SIZE=%d", p->local_size);
+    put(b, "LOCKSTEP_LOCAL_CORES=%d", p->cores);
     put(b, "LOCKSTEP_NODE_RANK=%d", p->node_rank);
     put(b, "LOCKSTEP_NNODES=%d", p->n_nodes);
     put(b, "LOCKSTEP_STORE=%s", p->store);

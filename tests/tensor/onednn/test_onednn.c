@@ -480,8 +480,8 @@ static void unknown_convolutions_are_refused(void **state)
         assert_status(LS_EINVAL, ls_device_open(&opt, &device));
         assert_null(device);
         assert_non_null(strstr(ls_last_error(), "LOCKSTEP_CONVOLUTIONS: \"fast\" is not one of "
-                                                "onednn, few, rows, winograd, blocked, "
-                                                "channels_last"));
+                                                "onednn, few, rows, winograd, product, "
+                                                "blocked, channels_last"));
     }
     assert_int_equal(unsetenv("LOCKSTEP_CONVOLUTIONS"), 0);
 }

@@ -603,7 +603,7 @@ static void compare_late(int threads)
     }
     for (int i = 0; i < 2; i++) {
         destroy_all(w[i], N_LATE);
-        ls_device_close(devices[i]);
+        assert_status(LS_OK, ls_device_close(devices[i]));
     }
 }
 
@@ -614,6 +614,105 @@ static void later_operators_have_the_references_gradients_in_any_layout(void **s
 #if !defined(__SANITIZE_THREAD__)
     compare_late(3);
 #endif
+}
+
+/* --- memory that is lacking --- */
+
+enum { ATTENTION, CROSS_ENTROPY, MUL, N_EVALUATED };
+
+/* One operator, evaluated on a new device whose allocation `n` fails. */
+static ls_status evaluate_without(uint64_t n, int which)
+{
+    const shape image = {4, {1, 3, 9, 5}};
+    const shape scale = {3, {3, 1, 1}};
+    const shape rows = {2, {4, CLASSES}};
+    ls_device *device = onednn(1);
+    ls_tensor *x = seeded(device, LS_F32, &image, 1);
+    ls_tensor *w = seeded(device, LS_F32, &scale, 2);
+    ls_tensor *logits = seeded(device, LS_F32, &rows, 3);
+    ls_tensor *targets = NULL;
+    ls_tape *tape = NULL;
+    ls_status st;
+
+    assert_status(LS_OK, ls_tensor_create(device, LS_I64, 1, rows.dims, &targets));
+    assert_status(LS_OK, ls_tape_create(device, &tape));
+    ls_tape_set_training(tape, 0);
+    ls_alloc_fail_at(n);
+    if (which == ATTENTION)
+        (void)ls_attention(tape, x, x, x, NULL);
+    else if (which == CROSS_ENTROPY)
+        (void)ls_cross_entropy(tape, logits, targets);
+    else
+        (void)ls_mul(tape, x, w);
+    ls_alloc_fail_at(0);
+    st = ls_tape_status(tape);
+    ls_tape_destroy(tape);
+    destroy_all((ls_tensor *[]){x, w, logits, targets}, 4);
+    assert_status(LS_OK, ls_device_close(device));
+    return st;
+}
+
+static void operators_without_memory_leave_no_tensors(void **state)
+{
+    LS_UNUSED(state);
+    for (int which = 0; which < N_EVALUATED; which++) {
+        ls_status st = LS_ENOMEM;
+
+        for (uint64_t n = 1; st != LS_OK; n++) {
+            st = evaluate_without(n, which);
+            assert_true(st == LS_OK || st == LS_ENOMEM);
+        }
+    }
+}
+
+/* --- sums of many rows --- */
+
+/* Of (ROWS,8): mean, variance, and the gradient of a linear layer's bias from equal gradients. */
+static void sums_of_many_rows_are_those_of_the_reference(void **state)
+{
+    enum { ROWS = 400000 };
+    const shape many = {2, {ROWS, 8}};
+    const shape square = {2, {8, 8}};
+    const shape row = {1, {8}};
+    ls_device *devices[2] = {onednn(1), open_reference()};
+
+    LS_UNUSED(state);
+    for (int noise = 0; noise < 2; noise++) {
+        ls_tensor *t[2][3]; // x, weight, bias
+        ls_tensor *sums[2][3];
+        ls_tape *tapes[2];
+
+        for (int i = 0; i < 2; i++) {
+            ls_tensor *y;
+            float *x;
+
+            t[i][0] = seeded(devices[i], LS_F32, &many, 1);
+            t[i][1] = seeded(devices[i], LS_F32, &square, 2);
+            t[i][2] = seeded(devices[i], LS_F32, &row, 3);
+            x = ls_tensor_data(t[i][0]);
+            for (size_t k = 0; k < ls_tensor_count(t[i][0]); k++)
+                x[k] = noise ? 100 + x[k] : 0.1F;
+            assert_status(LS_OK, ls_tape_create(devices[i], &tapes[i]));
+            assert_status(LS_OK, ls_require_grad(t[i][2]));
+            sums[i][0] = ls_mean(tapes[i], t[i][0], (int[]){0}, 1, 0);
+            sums[i][1] = ls_var(tapes[i], t[i][0], (int[]){0}, 1, 0, 1);
+            y = ls_linear(tapes[i], t[i][0], t[i][1], t[i][2]);
+            assert_status(LS_OK, ls_backward(tapes[i], ls_mean(tapes[i], y, NULL, 0, 0), 1));
+            sums[i][2] = ls_grad(t[i][2]);
+        }
+        for (int s = 0; s < 3; s++) {
+            const double distance = relative_distance(sums[0][s], sums[1][s]);
+
+            if (!(distance <= 1e-6))
+                fail_msg("noise %d: sum %d is off by %.3g", noise, s, distance);
+        }
+        for (int i = 0; i < 2; i++) {
+            ls_tape_destroy(tapes[i]);
+            destroy_all(t[i], 3);
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        assert_status(LS_OK, ls_device_close(devices[i]));
 }
 
 /* --- sequences --- */
@@ -769,6 +868,8 @@ int main(void)
         cmocka_unit_test(a_pool_of_equals_picks_the_first_in_any_layout),
         cmocka_unit_test(dropout_drops_the_same_in_any_layout),
         cmocka_unit_test(later_operators_have_the_references_gradients_in_any_layout),
+        cmocka_unit_test(operators_without_memory_leave_no_tensors),
+        cmocka_unit_test(sums_of_many_rows_are_those_of_the_reference),
         cmocka_unit_test(a_result_that_backward_reads_must_not_be_overwritten),
     };
     ls_device *device = NULL;

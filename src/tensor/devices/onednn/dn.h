@@ -314,7 +314,7 @@ LS_MUST_USE ls_status gradient_begin(device_state *self, const op_call *call, ls
 LS_MUST_USE ls_status gradient_end(device_state *self, const op_call *call, ls_tensor *gradient,
                                    const layout *l, ls_tensor *temporary);
 
-/* Memory of n floats, valid until *temporary is destroyed. */
+/* Memory of n floats, valid until *temporary is destroyed, which a failure leaves NULL. */
 LS_MUST_USE ls_status dn_floats(ls_device *device, size_t n, ls_tensor **temporary, float **out);
 
 /* --- threads --- */

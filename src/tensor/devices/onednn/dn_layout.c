@@ -249,9 +249,15 @@ ls_status layout_place_over(device_state *self, const op_call *call, ls_tensor *
 ls_status dn_floats(ls_device *device, size_t n, ls_tensor **temporary, float **out)
 {
     const int64_t dims[1] = {(int64_t)n};
+    ls_status st;
 
     LS_TRY(dn_host->tensor_shape(device, LS_F32, 1, dims, temporary));
-    LS_TRY(dn_host->tensor_place(*temporary, NULL, 0));
+    st = dn_host->tensor_place(*temporary, NULL, 0);
+    if (st != LS_OK) {
+        dn_host->tensor_destroy(*temporary);
+        *temporary = NULL;
+        return st;
+    }
     *out = dn_data(*temporary);
     return LS_OK;
 }

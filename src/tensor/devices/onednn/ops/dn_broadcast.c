@@ -184,6 +184,8 @@ ls_status planes_apply(device_state *self, ls_tensor *whole, ls_tensor *part, bo
 
 /* --- backward --- */
 
+#define SUM_ROWS 64 /* that are added up as floats; their sums are added as doubles */
+
 /* One part of b; a NULL: the sums of dy. */
 static void sum_part(const broadcast_work *w, size_t part, double *sums, float *rows)
 {
@@ -199,9 +201,13 @@ static void sum_part(const broadcast_work *w, size_t part, double *sums, float *
             sums[0] += w->a == NULL ? w->simd->sum(dy, floats) : w->simd->dot(a, dy, floats);
             continue;
         }
-        w->simd->bn_sums(a, dy, NULL, false, w->p.rows, lanes, &none, rows, rows + lanes);
-        for (size_t k = 0; k < lanes; k++)
-            sums[k] += (double)rows[w->a == NULL ? k : lanes + k];
+        for (size_t r = 0; r < w->p.rows; r += SUM_ROWS) {
+            const size_t n = w->p.rows - r < SUM_ROWS ? w->p.rows - r : SUM_ROWS;
+
+            w->simd->bn_sums(a + r * lanes, dy + r * lanes, NULL, false, n, lanes, &none, rows,
+                             rows + lanes);
+            w->simd->accumulate(w->a == NULL ? rows : rows + lanes, sums, lanes);
+        }
     }
 }
 

@@ -39,17 +39,10 @@ void convert_out(const converter *c, const float *buffer, void *elements, size_t
 ls_status plane_buffers_make(const device_state *self, const ls_tensor *like, size_t in, size_t out,
                              plane_buffers *b)
 {
-    ls_status st;
-
     *b = (plane_buffers){.c = converter_of(self, like->dtype), .in = in, .both = in + out};
     if (b->c.widen == NULL)
         return LS_OK;
-    st = dn_floats(like->device, (size_t)self->threads * b->both, &b->memory, &b->floats);
-    if (st != LS_OK) {
-        dn_host->tensor_destroy(b->memory);
-        b->memory = NULL;
-    }
-    return st;
+    return dn_floats(like->device, (size_t)self->threads * b->both, &b->memory, &b->floats);
 }
 
 const float *plane_read(const plane_buffers *b, size_t thread, const void *elements, size_t at,

@@ -276,6 +276,9 @@ ls_status dn_linear_backward_data(device_state *self, const op_call *call)
 
 /* --- gradients of weights --- */
 
+#define SUM_COLUMNS ((size_t)1536) /* at a time; the sums are on the stack */
+#define SUM_ROWS    ((size_t)16)   /* added up as floats; their sums are added as doubles */
+
 typedef struct sum_work {
     const simd_table *simd;
     const float *dy;
@@ -288,12 +291,25 @@ typedef struct sum_work {
 static void sum_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const sum_work *k = arg;
-    float *sums = k->sums + begin;
+    double sums[SUM_COLUMNS];
 
     LS_UNUSED(thread);
-    memset(sums, 0, (end - begin) * sizeof(*sums));
-    for (size_t row = 0; row < k->rows; row++)
-        k->simd->add(sums, k->dy + row * k->n + begin, sums, end - begin);
+    for (size_t at = begin; at < end; at += SUM_COLUMNS) {
+        const size_t n = end - at < SUM_COLUMNS ? end - at : SUM_COLUMNS;
+        float *out = k->sums + at;
+
+        memset(sums, 0, n * sizeof(*sums));
+        for (size_t row = 0; row < k->rows;) {
+            const size_t after = k->rows - row < SUM_ROWS ? k->rows : row + SUM_ROWS;
+
+            memcpy(out, k->dy + row * k->n + at, n * sizeof(*out));
+            while (++row < after)
+                k->simd->add(out, k->dy + row * k->n + at, out, n);
+            k->simd->accumulate(out, sums, n);
+        }
+        for (size_t i = 0; i < n; i++)
+            out[i] = (float)sums[i];
+    }
 }
 
 /* dw (+)= dy^T x in place, where the primitive would need memory for another dw. */

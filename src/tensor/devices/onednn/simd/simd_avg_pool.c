@@ -15,30 +15,14 @@
 
 void SIMD_NAME(pool_mean)(const avg_window *k, const float *x, float *y)
 {
-    size_t width;
+    const size_t lanes = k->lanes;
 
-    for (size_t i = 0; i < k->lanes; i += width) {
-        width = width_for(k->lanes - i);
-        if (width == 16)
-            window_mean_16(k, x + i, y + i);
-        else if (width == 8)
-            window_mean_8(k, x + i, y + i);
-        else
-            window_mean_1(k, x + i, y + i);
-    }
+    EACH_WIDTH(window_mean, k, x + i, y + i);
 }
 
 void SIMD_NAME(pool_mean_backward)(const avg_window *k, const float *dy, float *dx)
 {
-    size_t width;
+    const size_t lanes = k->lanes;
 
-    for (size_t i = 0; i < k->lanes; i += width) {
-        width = width_for(k->lanes - i);
-        if (width == 16)
-            window_spread_16(k, dy + i, dx + i);
-        else if (width == 8)
-            window_spread_8(k, dy + i, dx + i);
-        else
-            window_spread_1(k, dy + i, dx + i);
-    }
+    EACH_WIDTH(window_spread, k, dy + i, dx + i);
 }

@@ -13,20 +13,6 @@
 #include "tensor/devices/onednn/simd/simd_batch_norm.inc"
 #undef LANES
 
-/* Calls FN##_16, _8 or _1 with these arguments, the lane `i` among them, for all lanes. */
-#define EACH_WIDTH(FN, ...)                                                                        \
-    do {                                                                                           \
-        for (size_t i = 0, width; i < lanes; i += width) {                                         \
-            width = width_for(lanes - i);                                                          \
-            if (width == 16)                                                                       \
-                FN##_16(__VA_ARGS__);                                                              \
-            else if (width == 8)                                                                   \
-                FN##_8(__VA_ARGS__);                                                               \
-            else                                                                                   \
-                FN##_1(__VA_ARGS__);                                                               \
-        }                                                                                          \
-    } while (0)
-
 void SIMD_NAME(bn_moments)(const void *x, bool bf16, size_t rows, size_t lanes, float *mean,
                            float *squares)
 {

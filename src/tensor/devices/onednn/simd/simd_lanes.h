@@ -129,6 +129,20 @@ SIMD_INLINE size_t width_for(size_t left)
     return left >= 8 ? 8 : 1;
 }
 
+/* Calls FN##_16, _8 or _1 with these arguments, the lane `i` among them, for all lanes. */
+#define EACH_WIDTH(FN, ...)                                                                        \
+    do {                                                                                           \
+        for (size_t i = 0, width; i < lanes; i += width) {                                         \
+            width = width_for(lanes - i);                                                          \
+            if (width == 16)                                                                       \
+                FN##_16(__VA_ARGS__);                                                              \
+            else if (width == 8)                                                                   \
+                FN##_8(__VA_ARGS__);                                                               \
+            else                                                                                   \
+                FN##_1(__VA_ARGS__);                                                               \
+        }                                                                                          \
+    } while (0)
+
 SIMD_VECTORS(16, 64)
 SIMD_VECTORS(8, 32)
 SIMD_VECTORS(1, 4)

@@ -55,19 +55,9 @@ SIMD_INLINE window window_of(const reach *h, const reach *w, const pool_plane *p
 
 SIMD_INLINE void max_lanes(const float *x, window k, float *y, uint8_t *indices)
 {
-    size_t width;
+    const size_t lanes = k.lanes;
 
-    for (size_t i = 0; i < k.lanes; i += width) {
-        uint8_t *const mark = indices == NULL ? NULL : indices + i;
-
-        width = width_for(k.lanes - i);
-        if (width == 16)
-            window_max_16(x + i, k, y + i, mark);
-        else if (width == 8)
-            window_max_8(x + i, k, y + i, mark);
-        else
-            window_max_1(x + i, k, y + i, mark);
-    }
+    EACH_WIDTH(window_max, x + i, k, y + i, indices == NULL ? NULL : indices + i);
 }
 
 static void max_any(const pool_plane *p, const float *x, float *y, uint8_t *indices)
@@ -122,17 +112,9 @@ void SIMD_NAME(pool_max)(const pool_plane *p, const float *x, float *y, uint8_t 
 
 SIMD_INLINE void back_lanes(const float *dy, const uint8_t *indices, window k, bool add, float *dx)
 {
-    size_t width;
+    const size_t lanes = k.lanes;
 
-    for (size_t i = 0; i < k.lanes; i += width) {
-        width = width_for(k.lanes - i);
-        if (width == 16)
-            window_back_16(dy + i, indices + i, k, add, dx + i);
-        else if (width == 8)
-            window_back_8(dy + i, indices + i, k, add, dx + i);
-        else
-            window_back_1(dy + i, indices + i, k, add, dx + i);
-    }
+    EACH_WIDTH(window_back, dy + i, indices + i, k, add, dx + i);
 }
 
 static void back_any(const pool_plane *p, const float *dy, const uint8_t *indices, float *dx)
