@@ -7,6 +7,7 @@
 #include "comm/on_device.h"
 #include "comm/scene.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
 
@@ -158,6 +159,48 @@ static void an_abort_that_takes_long_does_not_delay_the_error(void **state)
 
 /* --- failures of NCCL --- */
 
+/* Each allocation of an abort fails in turn on rank 0, also that for the thread that would end the
+ * communicator. NCCL goes on to write to the memory of an operation that is not aborted. */
+static ls_status no_memory_body(const ls_test_rank *self, void *arg)
+{
+    int64_t n_rounds = 1;
+    ls_comm *comm;
+    float *x;
+
+    LS_UNUSED(arg);
+    LS_TRY(begin(self, &comm, &x));
+    for (int64_t i = 0; i < n_rounds; i++) {
+        uint64_t n_before;
+        ls_comm *part;
+        ls_work *work;
+
+        LS_TRY(ls_comm_split(comm, 0, 0, &part));
+        LS_TRY(reduce_on_device(part, x));
+        LS_TRY(ls_all_reduce(part, x, x, COUNT, LS_F32, LS_SUM, &work));
+        LS_TRY(ls_barrier(comm, NULL)); // both ranks have called it
+        if (self->rank == 0) {
+            n_before = ls_alloc_count();
+            ls_alloc_fail_at((uint64_t)i);
+            ls_comm_abort(part, "enough");
+            ls_alloc_fail_at(0);
+            LS_CHECK(fake_count("fake_nccl_n_aborted") == i + 1);
+            n_rounds = i > 0 ? n_rounds : 1 + (int64_t)(ls_alloc_count() - n_before);
+        }
+        LS_TRY(ls_broadcast(comm, &n_rounds, &n_rounds, 1, LS_I64, 0, NULL));
+        ls_comm_abort(part, "enough");
+        LS_CHECK(ls_work_wait(work) == LS_ECANCELED);
+        ls_comm_destroy(part);
+    }
+    end(comm, x);
+    return LS_OK;
+}
+
+static void an_operation_is_aborted_without_memory_for_a_thread(void **state)
+{
+    LS_UNUSED(state);
+    run(2, no_memory_body, NULL, "hang=2", 20000, NULL);
+}
+
 static ls_status failing_body(const ls_test_rank *self, void *arg)
 {
     ls_comm *comm;
@@ -223,13 +266,13 @@ static void a_failure_to_connect_says_what_to_do(void **state)
 {
     // NCCL's text and the advice, for each error of nccl_fake.c
     static const char *const wants[] = {
-        "no socket interface found; set NCCL_SOCKET_IFNAME",
+        "no socket interface found; unset NCCL_SOCKET_IFNAME, or set it",
         "CUDA device 4000; two ranks use one GPU: start one rank for each GPU",
-        "33030532 bytes; /dev/shm is too small: mount it with size=8G",
+        "33030532 bytes; /dev/shm is too small: mount -o remount,size=8G",
         "No space left on device; /dev/shm is too small",
         "CUDA runtime version'; the driver is too old for this NCCL",
         "these two devices'; NCCL_P2P_DISABLE=1 works around it",
-        "Connection refused; allow connections between the hosts",
+        "Connection refused; allow connections in the firewall",
         "'out of memory'; nvidia-smi shows which process uses the memory",
         "an error of another kind; NCCL_DEBUG=WARN shows more",
     };
@@ -272,6 +315,42 @@ static void calls_in_progress_are_polled(void **state)
 {
     LS_UNUSED(state);
     run(2, busy_body, NULL, "busy=5", 20000, NULL);
+}
+
+/* Rank 1 is slower than rank 0: the works of both groups must enter its one queue in the order of
+ * the calls, or each rank waits for what the other one has queued second. */
+static ls_status two_groups_body(const ls_test_rank *self, void *arg)
+{
+    ls_work *works[6];
+    ls_comm *comm;
+    ls_comm *part;
+    float *x[6];
+
+    LS_UNUSED(arg);
+    LS_TRY(begin(self, &comm, &x[0]));
+    LS_TRY(ls_comm_split(comm, 0, 0, &part));
+    LS_TRY(reduce_on_device(comm, x[0]));
+    LS_TRY(reduce_on_device(part, x[0]));
+    for (int i = 0; i < 6; i++) {
+        ls_comm *of = i % 3 == 2 ? part : comm;
+
+        x[i] = i == 0 ? x[0] : device_block();
+        LS_TRY(ls_all_reduce(of, x[i], x[i], COUNT, LS_F32, LS_SUM, &works[i]));
+    }
+    for (int i = 0; i < 6; i++)
+        LS_TRY(ls_work_wait(works[i]));
+    for (int i = 1; i < 6; i++)
+        accel_free(on_device_accel(), x[i]);
+    ls_comm_destroy(part);
+    end(comm, x[0]);
+    return LS_OK;
+}
+
+static void operations_of_two_groups_keep_the_order_of_the_calls(void **state)
+{
+    LS_UNUSED(state);
+    run(2, two_groups_body, NULL, "busy=5,rank=1", 20000, NULL);
+    run(2, two_groups_body, NULL, "late=5,rank=1", 20000, NULL);
 }
 
 /* --- different calls --- */
@@ -353,6 +432,37 @@ static void two_ranks_exchange_a_message(void **state)
 {
     LS_UNUSED(state);
     run(3, message_body, NULL, "busy=2", 20000, NULL);
+}
+
+/* Rank 1 receives before it joins the operation that rank 0 has called before it sends. */
+static ls_status message_beside_body(const ls_test_rank *self, void *arg)
+{
+    ls_work *work = NULL;
+    ls_comm *comm;
+    float *x;
+    float *y;
+
+    LS_UNUSED(arg);
+    LS_TRY(begin(self, &comm, &x));
+    LS_TRY(reduce_on_device(comm, x));
+    y = device_block();
+    if (self->rank == 0) {
+        LS_TRY(ls_all_reduce(comm, x, x, COUNT, LS_F32, LS_SUM, &work));
+        LS_TRY(ls_send(comm, y, COUNT, LS_F32, 1, 0, NULL));
+        LS_TRY(ls_work_wait(work));
+    } else {
+        LS_TRY(ls_recv(comm, y, COUNT, LS_F32, 0, 0, NULL));
+        LS_TRY(reduce_on_device(comm, x));
+    }
+    accel_free(on_device_accel(), y);
+    end(comm, x);
+    return LS_OK;
+}
+
+static void a_message_does_not_wait_for_an_operation_of_nccl(void **state)
+{
+    LS_UNUSED(state);
+    run(2, message_beside_body, NULL, "", 20000, NULL);
 }
 
 /* An abort would also end what NCCL still sends to the others, which are in the operation. */
@@ -553,6 +663,29 @@ static void memory_is_of_nccl_where_it_has_some(void **state)
     run(2, allocated_body, &has_memory[0], "no_alloc", 20000, NULL);
 }
 
+/* It has no operations for which memory would be registered, and nothing waits for the work of the
+ * accelerator before NCCL frees it. */
+static ls_status alone_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    ls_comm *alone;
+    float *x;
+
+    LS_UNUSED(arg);
+    LS_TRY(begin(self, &comm, &x));
+    LS_TRY(ls_comm_split(comm, self->rank, 0, &alone));
+    LS_CHECK(comm_alloc_memory(alone, on_device_accel(), COUNT * sizeof(float)) == NULL);
+    ls_comm_destroy(alone);
+    end(comm, x);
+    return LS_OK;
+}
+
+static void a_group_of_one_rank_has_no_memory_of_nccl(void **state)
+{
+    LS_UNUSED(state);
+    run(2, alone_body, NULL, "", 20000, NULL);
+}
+
 /* --- the end of communicators --- */
 
 static ls_status ending_body(const ls_test_rank *self, void *arg)
@@ -598,17 +731,21 @@ int main(void)
         cmocka_unit_test(a_killed_rank_is_named_in_time),
         cmocka_unit_test(an_abort_that_takes_long_does_not_delay_the_error),
         cmocka_unit_test(an_operation_that_hangs_ends_by_its_timeout),
+        cmocka_unit_test(an_operation_is_aborted_without_memory_for_a_thread),
         cmocka_unit_test(nccl_is_rarely_asked_while_an_operation_runs),
         cmocka_unit_test(an_asynchronous_error_breaks_the_group_on_every_rank),
         cmocka_unit_test(a_failure_to_connect_says_what_to_do),
         cmocka_unit_test(calls_in_progress_are_polled),
+        cmocka_unit_test(operations_of_two_groups_keep_the_order_of_the_calls),
         cmocka_unit_test(ranks_that_call_different_operations_are_named),
         cmocka_unit_test(two_ranks_exchange_a_message),
+        cmocka_unit_test(a_message_does_not_wait_for_an_operation_of_nccl),
         cmocka_unit_test(communicators_are_aborted_only_with_operations),
         cmocka_unit_test(a_broken_group_leaves_the_others_usable),
         cmocka_unit_test(memory_is_registered_once_until_it_is_removed),
         cmocka_unit_test(memory_is_registered_on_all_ranks_or_on_none),
         cmocka_unit_test(memory_is_of_nccl_where_it_has_some),
+        cmocka_unit_test(a_group_of_one_rank_has_no_memory_of_nccl),
         cmocka_unit_test(registrations_end_before_the_device_is_closed),
         cmocka_unit_test(memory_is_not_registered_after_a_failure),
         cmocka_unit_test(a_communicator_ends_before_its_device_is_closed),

@@ -40,6 +40,7 @@ typedef struct nccl_work {
     backend_group *group;
     backend_work *work;
     nccl_state state;
+    uint64_t number; /* in the order of the calls of all groups */
     accel *owner;
     accel_event *start; /* the work that the caller's queue had at the call */
     accel_event *began; /* with --trace only, else NULL */
@@ -90,7 +91,8 @@ struct backend_state {
     backend_state *native;
     backend_group *groups;
     nccl_ending *endings;
-    int n_works; /* on device memory, not ended */
+    int n_works;        /* on device memory, not ended */
+    uint64_t n_started; /* works on device memory so far */
 };
 
 /* --- nccl_group.c --- */
@@ -125,7 +127,8 @@ void nccl_memory_end(backend_group *g, bool is_aborted);
 /* --- nccl_ending.c --- */
 
 /* Ends the communicator in a thread, by abort or after its operations; at most wait_ms are spent
- * waiting for the end. False: it has not ended yet; nccl_endings_join() waits again. */
+ * waiting for the end. False: it has not ended yet; nccl_endings_join() waits again. An abort for
+ * which there is no thread is made here. */
 bool nccl_end(backend_state *s, accel *owner, nccl_comm *comm, bool is_abort, int64_t wait_ms);
 /* Waits at most timeout_ms for those of the accelerator, NULL: for all; the threads that remain go
  * on alone. */

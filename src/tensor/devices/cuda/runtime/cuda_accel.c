@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_accel.c - the accelerator of base/compute/accel.h over gpu.h: three streams, memory, events,
+ * cuda_accel.c - the accelerator of base/compute/accel.h over gpu.h: streams, memory, events,
  * and the errors of the runtime. The device, the loader, ddp and collectives call it through
  * accel.h, from any thread. No call of gpu.h is made under `lock`.
  */
@@ -148,11 +148,13 @@ static ls_status check_graphs(cuda_accel *a, gpu_error error, const char *call)
 ls_status cuda_accel_begin(cuda_accel *a, const graph_node *node)
 {
     const char *call = NULL;
-    gpu_error e = 0;
+    gpu_error e;
 
-    if (a->graphs != NULL && !is_lost(a))
-        e = graphs_enter(a->graphs, node, &call);
-    return check_graphs(a, e, call);
+    if (a->graphs == NULL || is_lost(a))
+        return cuda_accel_check(a, 0, "");
+    e = graphs_enter(a->graphs, node, &call);
+    // A loss that another thread finds meanwhile is returned by cuda_accel_end(), which unlocks.
+    return e == 0 ? LS_OK : check_graphs(a, e, call);
 }
 
 ls_status cuda_accel_end(cuda_accel *a, gpu_error error, const char *call)
@@ -707,7 +709,7 @@ static ls_status open_queues(cuda_accel *a)
     for (int i = 0; i < ACCEL_QUEUES; i++) {
         gpu_stream *stream = NULL;
 
-        LS_TRY(checked(a, stream_create, &stream, i == ACCEL_COMMUNICATION));
+        LS_TRY(checked(a, stream_create, &stream, i == ACCEL_COMMUNICATION || i == ACCEL_STAGING));
         a->base.queues[i] = (ls_queue){.accel = &a->base, .native = stream};
     }
     LS_TRY(checked(a, stream_create, &a->clock_stream, true));
