@@ -369,8 +369,12 @@ static ls_status prepare(ls_run *run, ls_status st)
     char why[LS_ERROR_BYTES];
 
     ls_error_save(why);
-    if (st != LS_OK)
+    if (st != LS_OK) {
         return_to_mark(run);
+        if (!run->partition.has_shards) // count_batch() has counted each batch of the step
+            run->at.batch -= run->n_added;
+        run->n_added = 0;
+    }
     if (run->local != NULL && ls_comm_status(run->comm) != LS_OK)
         local_sgd_drop(run->local);
     LS_TRY(run_update_scaler(run));

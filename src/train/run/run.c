@@ -636,10 +636,12 @@ static ls_status open_sums(ls_run *run)
 static ls_status count_steps_again(ls_run *run)
 {
     const int64_t skip = run->at.skip;
+    ls_status st;
 
     run->at.skip = 0;
-    LS_TRY(open_training_set(run));
+    st = open_training_set(run);
     run->at.skip = skip;
+    LS_TRY(st);
     LS_TRY(hyperparameters_count_steps("--epochs", run->flags->epochs, run->epoch_steps,
                                        &run->all_steps));
     LS_TRY(hyperparameters_make_schedule(run->flags, run->epoch_steps, run->all_steps,

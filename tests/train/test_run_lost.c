@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_run_lost.c - ranks of a run without shards are killed in a step and in the recovery from
+ * another loss: with --elastic each sample is trained on. The program is also the rank that it
+ * starts; the linker puts a function below in front of that of the library.
+ */
+#include "launch/job.h"
+#include "tensor/suite_device.h"
+#include "train/run/run.h"
+#include "train/small_folder.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { SAMPLES = 213, TEST_SAMPLES = 31, BATCH = 4, EPOCHS = 2, STEP_MOST = 16 };
+
+/* How often each sample was in a completed step. */
+typedef struct counts {
+    unsigned char of[EPOCHS][SAMPLES];
+} counts;
+
+/* Where a rank is killed. */
+typedef enum place {
+    NOWHERE,
+    IN_STEP,     /* in its last batch */
+    IN_RECOVERY, /* from the loss of another rank */
+} place;
+
+typedef struct loss {
+    const char *name;
+    const char *ranks;
+    place of[4]; /* each rank */
+    int64_t step;
+    int64_t accumulate;
+    bool has_buckets;
+} loss;
+
+static const loss cases[] = {
+    {.name = "a", .ranks = "3", .of = {[2] = IN_STEP}, .step = 1, .accumulate = 4},
+    {.name = "b", .ranks = "3", .of = {[0] = IN_STEP}, .step = 2, .accumulate = 3},
+    {.name = "c", .ranks = "3", .of = {[1] = IN_STEP}, .step = 3, .has_buckets = true},
+    {.name = "d", .ranks = "4", .of = {[2] = IN_RECOVERY, [3] = IN_STEP}, .step = 2},
+    {.name = "e", .ranks = "4", .of = {IN_STEP, IN_RECOVERY}, .step = 5, .accumulate = 2},
+};
+
+static const char *path_of(const loss *l, const char *what)
+{
+    char name[32];
+
+    text_format(name, sizeof(name), "%s.%s", l->name, what);
+    return path_in(name);
+}
+
+/* --- a rank --- */
+
+static const loss *planned;
+static place where; /* this rank is killed */
+static bool has_stepped;
+
+ls_status __real_ls_all_reduce(ls_comm *comm, const void *src, void *dst, size_t count,
+                               ls_dtype type, ls_reduce_op op, ls_work **out);
+ls_status __wrap_ls_all_reduce(ls_comm *comm, const void *src, void *dst, size_t count,
+                               ls_dtype type, ls_reduce_op op, ls_work **out);
+
+/* The ranks count the steps of an epoch. */
+ls_status __wrap_ls_all_reduce(ls_comm *comm, const void *src, void *dst, size_t count,
+                               ls_dtype type, ls_reduce_op op, ls_work **out)
+{
+    if (where == IN_RECOVERY && has_stepped && type == LS_I64 && op == LS_MAX)
+        raise(SIGKILL);
+    return __real_ls_all_reduce(comm, src, dst, count, type, op, out);
+}
+
+static ls_status tell_length(void *arg, size_t index, int64_t *lengths)
+{
+    LS_UNUSED(arg);
+    lengths[0] = (int64_t)(index * 37 % 90);
+    return LS_OK;
+}
+
+static ls_status read_sample(void *arg, const ls_sample_request *r, void *const *values)
+{
+    LS_UNUSED(arg);
+    for (size_t i = 0; i < 4; i++)
+        ((float *)values[0])[i] = (float)((r->index * 13 + i * 5) % 7) - 3;
+    *(int64_t *)values[1] = (int64_t)(r->index * 13 % 7 % 3);
+    memset(values[2], 0, (size_t)r->lengths[0] * sizeof(int32_t));
+    return LS_OK;
+}
+
+static ls_status open_set(size_t count, ls_dataset **out)
+{
+    static const ls_field fields[] = {
+        {.name = "point", .type = LS_F32, .n_dims = 1, .dims = {4}},
+        {.name = "class", .type = LS_I64},
+        {.name = "tokens", .type = LS_I32, .n_dims = 1, .dims = {-1}},
+    };
+    const ls_dataset_callbacks callbacks = {.size = sizeof(callbacks),
+                                            .count = count,
+                                            .fields = fields,
+                                            .n_fields = LS_COUNT_OF(fields),
+                                            .lengths = tell_length,
+                                            .read = read_sample};
+
+    return ls_dataset_create(&callbacks, out);
+}
+
+static ls_tensor *forward(void *arg, ls_tape *tape, ls_tensor *x)
+{
+    return ls_forward(tape, arg, x);
+}
+
+static ls_status start(ls_run *run, ls_comm *comm, ls_layer **fc)
+{
+    ls_dataset *set;
+
+    *fc = ls_nn_linear(ls_run_model(run), "fc", 4, 3, 0);
+    LS_TRY(open_set(SAMPLES, &set));
+    LS_TRY(ls_run_train_on_take(run, set));
+    LS_TRY(open_set(TEST_SAMPLES, &set));
+    LS_TRY(ls_run_test_on_take(run, set));
+    if (planned->has_buckets)
+        LS_TRY(ls_run_bucket_by_length(run, NULL));
+    LS_TRY(ls_run_distribute(run, comm, NULL));
+    return ls_run_start(run, forward, *fc);
+}
+
+static void end_in_step(const ls_run *run)
+{
+    if (where != IN_STEP || run->at.step != planned->step || run->n_added + 1 < planned->accumulate)
+        return;
+    raise(SIGKILL);
+}
+
+/* The batches of a step count when it is completed. */
+static ls_status train(ls_run *run, ls_comm *comm, counts *seen)
+{
+    static unsigned char *of_step[STEP_MOST];
+    ls_layer *fc;
+    ls_batch batch;
+    int n = 0;
+
+    LS_TRY(start(run, comm, &fc));
+    while (ls_run_next(run, &batch)) {
+        const int64_t step = run->at.step;
+
+        n = run->n_added == 0 ? 0 : n;
+        for (int64_t i = 0; i < batch.rows; i++)
+            of_step[n++] = &seen->of[run->at.epoch][batch.indices[i]];
+        end_in_step(run);
+        ls_run_step(run, ls_run_classify(run, forward(fc, ls_run_tape(run), batch.x), batch.y));
+        if (run->at.step == step)
+            continue;
+        has_stepped = true;
+        for (int i = 0; i < n; i++)
+            (void)__atomic_add_fetch(of_step[i], 1, __ATOMIC_RELAXED);
+    }
+    return LS_OK;
+}
+
+static counts *map_counts(void)
+{
+    const int fd = open(path_of(planned, "seen"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    counts *seen = MAP_FAILED;
+
+    if (fd >= 0 && ftruncate(fd, sizeof(*seen)) == 0)
+        seen = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd >= 0)
+        (void)close(fd);
+    return seen == MAP_FAILED ? NULL : seen;
+}
+
+/* NUMBER DIR */
+static ls_status run_as_rank(char **args)
+{
+    ls_train_flags flags = {
+        .device = test_device_name(), .epochs = EPOCHS, .batch_size = BATCH, .lr = 0.05, .seed = 5};
+    ls_comm *comm;
+    ls_run *run = NULL;
+    counts *seen;
+    ls_status st;
+
+    planned = &cases[atoi(args[0])];
+    text_format(small_dir, sizeof(small_dir), "%s", args[1]);
+    flags.accumulate = planned->accumulate;
+    seen = map_counts();
+    LS_TRY(ls_init(NULL, &comm));
+    where = planned->of[ls_comm_rank(comm)];
+    st = seen != NULL ? ls_run_open(&flags, &run) : ls_fail(LS_EIO, "no memory for counts");
+    if (st == LS_OK)
+        st = train(run, comm, seen);
+    st = ls_run_close(run, st);
+    ls_comm_destroy(comm);
+    return st;
+}
+
+/* --- the tests --- */
+
+/* Runs the job; the caller cleans it up. */
+static job *run_job(const loss *l)
+{
+    char number[8];
+    job *j;
+
+    planned = l;
+    text_format(number, sizeof(number), "%d", (int)(l - cases));
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", l->ranks, "--elastic", "--max-restarts", "0",
+                           small_program, "rank", number, small_dir),
+                  NULL);
+    job_expect_code(j, 0);
+    job_expect(j, job_printed(j, 1, "was killed by signal 9 (SIGKILL)"));
+    job_expect(j, job_printed(j, 0, "going on at step"));
+    return j;
+}
+
+/* The last samples of an epoch are repeated, so that each rank has equally many. */
+static void assert_each_sample_is_seen(void)
+{
+    const counts *seen = map_counts();
+
+    assert_non_null(seen);
+    for (int epoch = 0; epoch < EPOCHS; epoch++) {
+        int sum = 0;
+
+        for (int i = 0; i < SAMPLES; i++) {
+            if (seen->of[epoch][i] == 0)
+                fail_msg("%s: no step of epoch %d had sample %d", planned->name, epoch, i);
+            sum += seen->of[epoch][i];
+        }
+        assert_in_range(sum, SAMPLES, SAMPLES + atoi(planned->ranks) - 1);
+    }
+}
+
+static void each_sample_is_in_a_completed_step(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        (void)run_job(&cases[i]);
+        job_clean_up(NULL);
+        assert_each_sample_is_seen();
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(each_sample_is_in_a_completed_step, job_clean_up),
+    };
+
+    if (argc == 4)
+        return ls_train_exit("rank", run_as_rank(argv + 2));
+    return cmocka_run_group_tests(tests, small_dir_make, small_dir_remove);
+}
