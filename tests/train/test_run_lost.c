@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_run_lost.c - ranks of a run without shards are killed in a step and in the recovery from
- * another loss: with --elastic each sample is trained on. The program is also the rank that it
- * starts; the linker puts a function below in front of that of the library.
+ * test_run_lost.c - ranks of a run without shards are killed in a step, in the recovery from
+ * another loss, and at the end of an epoch: with --elastic each sample is trained on, and nothing
+ * is saved or written twice, or not at all. The program is also the rank that it starts; the linker
+ * puts the functions below in front of those of the library.
  */
+#include "base/alloc.h"
 #include "launch/job.h"
 #include "tensor/suite_device.h"
 #include "train/run/run.h"
@@ -11,6 +13,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -28,6 +31,8 @@ typedef enum place {
     NOWHERE,
     IN_STEP,     /* in its last batch */
     IN_RECOVERY, /* from the loss of another rank */
+    IN_SAVE,     /* rank 0, behind the evaluation, when rank 1 waits for the end of the save */
+    AT_END,      /* rank 1, when rank 0 waits for the others behind its save */
 } place;
 
 typedef struct loss {
@@ -37,6 +42,8 @@ typedef struct loss {
     int64_t step;
     int64_t accumulate;
     bool has_buckets;
+    int64_t print_freq;
+    int n_lines; /* of metrics */
 } loss;
 
 static const loss cases[] = {
@@ -45,6 +52,11 @@ static const loss cases[] = {
     {.name = "c", .ranks = "3", .of = {[1] = IN_STEP}, .step = 3, .has_buckets = true},
     {.name = "d", .ranks = "4", .of = {[2] = IN_RECOVERY, [3] = IN_STEP}, .step = 2},
     {.name = "e", .ranks = "4", .of = {IN_STEP, IN_RECOVERY}, .step = 5, .accumulate = 2},
+    // 27 steps, then 54 of one rank
+    {.name = "g", .ranks = "2", .of = {IN_SAVE}, .print_freq = 9, .n_lines = 11},
+    {.name = "h", .ranks = "2", .of = {IN_SAVE}, .print_freq = 10, .n_lines = 10},
+    {.name = "i", .ranks = "2", .of = {[1] = AT_END}, .print_freq = 9, .n_lines = 11},
+    {.name = "j", .ranks = "2", .of = {[1] = AT_END}, .print_freq = 100, .n_lines = 2},
 };
 
 static const char *path_of(const loss *l, const char *what)
@@ -59,12 +71,32 @@ static const char *path_of(const loss *l, const char *what)
 
 static const loss *planned;
 static place where; /* this rank is killed */
+static ls_run *training;
 static bool has_stepped;
+
+static void open_gate(void)
+{
+    FILE *f = fopen(path_of(planned, "gate"), "we");
+
+    if (f != NULL)
+        (void)fclose(f);
+}
+
+static void end_behind_gate(void)
+{
+    while (access(path_of(planned, "gate"), F_OK) != 0)
+        (void)usleep(1000);
+    raise(SIGKILL);
+}
 
 ls_status __real_ls_all_reduce(ls_comm *comm, const void *src, void *dst, size_t count,
                                ls_dtype type, ls_reduce_op op, ls_work **out);
 ls_status __wrap_ls_all_reduce(ls_comm *comm, const void *src, void *dst, size_t count,
                                ls_dtype type, ls_reduce_op op, ls_work **out);
+ls_status __real_ls_ddp_check_seat(ls_ddp *ddp);
+ls_status __wrap_ls_ddp_check_seat(ls_ddp *ddp);
+ls_status __real_ls_barrier(ls_comm *comm, ls_work **out);
+ls_status __wrap_ls_barrier(ls_comm *comm, ls_work **out);
 
 /* The ranks count the steps of an epoch. */
 ls_status __wrap_ls_all_reduce(ls_comm *comm, const void *src, void *dst, size_t count,
@@ -73,6 +105,24 @@ ls_status __wrap_ls_all_reduce(ls_comm *comm, const void *src, void *dst, size_t
     if (where == IN_RECOVERY && has_stepped && type == LS_I64 && op == LS_MAX)
         raise(SIGKILL);
     return __real_ls_all_reduce(comm, src, dst, count, type, op, out);
+}
+
+ls_status __wrap_ls_ddp_check_seat(ls_ddp *ddp)
+{
+    if (where == IN_SAVE)
+        end_behind_gate();
+    return __real_ls_ddp_check_seat(ddp);
+}
+
+ls_status __wrap_ls_barrier(ls_comm *comm, ls_work **out)
+{
+    const bool is_end = training != NULL && training->recovery.is_marked;
+
+    if (is_end && where == AT_END)
+        end_behind_gate();
+    if (is_end)
+        open_gate();
+    return __real_ls_barrier(comm, out);
 }
 
 static ls_status tell_length(void *arg, size_t index, int64_t *lengths)
@@ -174,26 +224,43 @@ static counts *map_counts(void)
     return seen == MAP_FAILED ? NULL : seen;
 }
 
+/* Nothing is learned: the first evaluation is the best. */
+static ls_train_flags make_flags(void)
+{
+    static char save[128];
+    static char metrics[128];
+
+    text_format(save, sizeof(save), "%s", path_of(planned, "safetensors"));
+    text_format(metrics, sizeof(metrics), "%s", path_of(planned, "jsonl"));
+    return (ls_train_flags){.device = test_device_name(),
+                            .epochs = EPOCHS,
+                            .batch_size = BATCH,
+                            .lr = 1e-30,
+                            .seed = 5,
+                            .accumulate = planned->accumulate,
+                            .print_freq = planned->print_freq,
+                            .metrics = metrics,
+                            .save = save};
+}
+
 /* NUMBER DIR */
 static ls_status run_as_rank(char **args)
 {
-    ls_train_flags flags = {
-        .device = test_device_name(), .epochs = EPOCHS, .batch_size = BATCH, .lr = 0.05, .seed = 5};
+    ls_train_flags flags;
     ls_comm *comm;
-    ls_run *run = NULL;
     counts *seen;
     ls_status st;
 
     planned = &cases[atoi(args[0])];
     text_format(small_dir, sizeof(small_dir), "%s", args[1]);
-    flags.accumulate = planned->accumulate;
+    flags = make_flags();
     seen = map_counts();
     LS_TRY(ls_init(NULL, &comm));
     where = planned->of[ls_comm_rank(comm)];
-    st = seen != NULL ? ls_run_open(&flags, &run) : ls_fail(LS_EIO, "no memory for counts");
+    st = seen != NULL ? ls_run_open(&flags, &training) : ls_fail(LS_EIO, "no memory for counts");
     if (st == LS_OK)
-        st = train(run, comm, seen);
-    st = ls_run_close(run, st);
+        st = train(training, comm, seen);
+    st = ls_run_close(training, st);
     ls_comm_destroy(comm);
     return st;
 }
@@ -238,10 +305,39 @@ static void assert_each_sample_is_seen(void)
 static void each_sample_is_in_a_completed_step(void **state)
 {
     (void)state;
+    for (const loss *l = cases; l->n_lines == 0; l++) {
+        (void)run_job(l);
+        job_clean_up(NULL);
+        assert_each_sample_is_seen();
+    }
+}
+
+static int count_in(const char *text, const char *word)
+{
+    int n = 0;
+
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at += strlen(word))
+        n++;
+    return n;
+}
+
+static void the_end_of_an_epoch_that_is_repeated_counts_once(void **state)
+{
+    (void)state;
     for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        char *lines;
+
+        if (cases[i].n_lines == 0)
+            continue;
         (void)run_job(&cases[i]);
         job_clean_up(NULL);
         assert_each_sample_is_seen();
+        assert_true(size_of(path_of(planned, "best.safetensors")) > 0);
+        lines = text_of(path_of(planned, "jsonl"));
+        assert_int_equal(count_in(lines, "\n"), planned->n_lines);
+        assert_int_equal(count_in(lines, "\"accuracy\":"), EPOCHS);
+        assert_in_range(count_in(lines, "\"run\":"), 1, 2);
+        ls_free(lines);
     }
 }
 
@@ -249,6 +345,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(each_sample_is_in_a_completed_step, job_clean_up),
+        cmocka_unit_test_teardown(the_end_of_an_epoch_that_is_repeated_counts_once, job_clean_up),
     };
 
     if (argc == 4)
