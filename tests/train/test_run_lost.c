@@ -10,6 +10,7 @@
 #include "tensor/suite_device.h"
 #include "train/run/run.h"
 #include "train/small_folder.h"
+#include "train/small_set.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { SAMPLES = 213, TEST_SAMPLES = 31, BATCH = 4, EPOCHS = 2, STEP_MOST = 16 };
@@ -42,6 +44,7 @@ typedef struct loss {
     int64_t step;
     int64_t accumulate;
     bool has_buckets;
+    bool loses_folder; /* of metrics and events, as if its disk were not there any more */
     int64_t print_freq;
     int n_lines; /* of metrics */
 } loss;
@@ -52,6 +55,7 @@ static const loss cases[] = {
     {.name = "c", .ranks = "3", .of = {[1] = IN_STEP}, .step = 3, .has_buckets = true},
     {.name = "d", .ranks = "4", .of = {[2] = IN_RECOVERY, [3] = IN_STEP}, .step = 2},
     {.name = "e", .ranks = "4", .of = {IN_STEP, IN_RECOVERY}, .step = 5, .accumulate = 2},
+    {.name = "f", .ranks = "3", .of = {IN_STEP}, .step = 2, .loses_folder = true},
     // 27 steps, then 54 of one rank
     {.name = "g", .ranks = "2", .of = {IN_SAVE}, .print_freq = 9, .n_lines = 11},
     {.name = "h", .ranks = "2", .of = {IN_SAVE}, .print_freq = 10, .n_lines = 10},
@@ -183,6 +187,8 @@ static void end_in_step(const ls_run *run)
 {
     if (where != IN_STEP || run->at.step != planned->step || run->n_added + 1 < planned->accumulate)
         return;
+    if (planned->loses_folder)
+        (void)rename(path_of(planned, "folder"), path_of(planned, "moved"));
     raise(SIGKILL);
 }
 
@@ -229,9 +235,12 @@ static ls_train_flags make_flags(void)
 {
     static char save[128];
     static char metrics[128];
+    static char events[128];
 
     text_format(save, sizeof(save), "%s", path_of(planned, "safetensors"));
-    text_format(metrics, sizeof(metrics), "%s", path_of(planned, "jsonl"));
+    text_format(metrics, sizeof(metrics), "%s%s", path_of(planned, "folder"),
+                planned->loses_folder ? "/metrics" : "");
+    text_format(events, sizeof(events), "%s/events", path_of(planned, "folder"));
     return (ls_train_flags){.device = test_device_name(),
                             .epochs = EPOCHS,
                             .batch_size = BATCH,
@@ -240,6 +249,7 @@ static ls_train_flags make_flags(void)
                             .accumulate = planned->accumulate,
                             .print_freq = planned->print_freq,
                             .metrics = metrics,
+                            .tensorboard = planned->loses_folder ? events : NULL,
                             .save = save};
 }
 
@@ -275,6 +285,8 @@ static job *run_job(const loss *l)
 
     planned = l;
     text_format(number, sizeof(number), "%d", (int)(l - cases));
+    if (l->loses_folder)
+        assert_int_equal(mkdir(path_of(l, "folder"), 0700), 0);
     j = job_start(JOB_LIST(JOB_TOOL, "run", "-n", l->ranks, "--elastic", "--max-restarts", "0",
                            small_program, "rank", number, small_dir),
                   NULL);
@@ -306,9 +318,20 @@ static void each_sample_is_in_a_completed_step(void **state)
 {
     (void)state;
     for (const loss *l = cases; l->n_lines == 0; l++) {
-        (void)run_job(l);
+        job *j = run_job(l);
+
+        job_expect(j, !l->loses_folder ||
+                          (job_printed(j, 1, "cannot save the lines of --metrics") &&
+                           job_printed(j, 1, "cannot save the events of --tensorboard")));
         job_clean_up(NULL);
         assert_each_sample_is_seen();
+        if (l->loses_folder) {
+            char events[128];
+
+            text_format(events, sizeof(events), "%s/events", path_of(l, "moved"));
+            small_set_remove(events);
+            small_set_remove(path_of(l, "moved"));
+        }
     }
 }
 
@@ -333,7 +356,7 @@ static void the_end_of_an_epoch_that_is_repeated_counts_once(void **state)
         job_clean_up(NULL);
         assert_each_sample_is_seen();
         assert_true(size_of(path_of(planned, "best.safetensors")) > 0);
-        lines = text_of(path_of(planned, "jsonl"));
+        lines = text_of(path_of(planned, "folder"));
         assert_int_equal(count_in(lines, "\n"), planned->n_lines);
         assert_int_equal(count_in(lines, "\"accuracy\":"), EPOCHS);
         assert_in_range(count_in(lines, "\"run\":"), 1, 2);

@@ -608,10 +608,17 @@ static ls_status begin_tensorboard(ls_run *run)
 
 ls_status run_open_again(ls_run *run)
 {
+    ls_status st;
+
     tensorboard_close(&run->tensorboard);
     run->is_resumed = true;
-    LS_TRY(begin_metrics(run));
-    return begin_tensorboard(run);
+    st = begin_metrics(run);
+    if (st != LS_OK) {
+        metrics_close(&run->metrics);
+        LS_TRY(save_failed(run, st, "the lines of --metrics"));
+    }
+    st = begin_tensorboard(run);
+    return st == LS_OK ? LS_OK : save_failed(run, st, "the events of --tensorboard");
 }
 
 ls_status run_open_files(ls_run *run)
