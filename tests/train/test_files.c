@@ -403,13 +403,21 @@ static void a_state_with_other_settings_is_refused(void **state)
     assert_non_null(strstr(r.error, "with --seed 0, not 5: "));
 }
 
-/* Neither a terminal's control characters nor a step that overflows get through. */
+/* Neither a terminal's control characters nor numbers that overflow get through. */
 static void hostile_metadata_is_harmless(void **state)
 {
     const ls_meta meta[] = {
         {"epoch", "1"}, {"batch", "0"},      {"best_epoch", "0"},          {"best_accuracy", "0"},
         {"step", "7"},  {"world_size", "1"}, {"optimizer", "\x1b[31madam"}};
     const ls_meta far[] = {{"epoch", "1"}, {"batch", "0"}, {"step", "9223372036854775807"}};
+    const ls_meta wide[] = {{"epoch", "0"},
+                            {"batch", "1"},
+                            {"step", "1"},
+                            {"best_epoch", "0"},
+                            {"best_accuracy", "0"},
+                            {"world_size", "1"},
+                            {"shards", "1099511627776"},
+                            {"batch_size", "16777216"}};
     const ls_named item = {.name = "x", .bytes = small_dir, .n_bytes = 1};
     ls_train_flags flags = small_flags(small_dir);
     small_result r;
@@ -428,6 +436,12 @@ static void hostile_metadata_is_harmless(void **state)
     r = run_with(&flags);
     assert_int_equal(r.status, LS_EINVAL);
     assert_non_null(strstr(r.error, "step: \"9223372036854775807\" is not a whole number"));
+    assert_int_equal(
+        ls_checkpoint_save(path_in("esc.resume.safetensors"), &item, 1, wide, LS_COUNT_OF(wide)),
+        LS_OK);
+    r = run_with(&flags);
+    assert_int_equal(r.status, LS_EFORMAT);
+    assert_non_null(strstr(r.error, "1099511627776 ranks) exceeds the 230 samples"));
 }
 
 static void a_state_with_another_position_is_refused(void **state)

@@ -189,7 +189,7 @@ static ls_status skip_trained(const ls_run *run, const ls_checkpoint *file, int6
 
     LS_TRY(state_meta_int(file, "batch_size", 0, 1 << 24, &rows));
     LS_TRY(meta_number_or(file, "accumulate", 1, &accumulate));
-    if (at->skip > samples || ranks < 1 || rows < 1)
+    if (at->skip > samples || ranks < 1 || ranks > INT32_MAX || rows < 1)
         return ls_fail(LS_EFORMAT,
                        "its position (%" PRId64 " samples and %" PRId64 " batches of %" PRId64
                        " rows on %" PRId64 " ranks) exceeds the %" PRId64 " samples of the set",
@@ -225,7 +225,7 @@ static ls_status read_position(const ls_checkpoint *file, run_position *at, doub
 
     LS_TRY(meta_number_or(file, "skip", 0, &at->skip));
     LS_TRY(meta_number_or(file, "bucket_rows", 0, &at->bucket_rows));
-    LS_TRY(state_meta_int(file, "epoch", 0, STEPS_MAX, &at->epoch));
+    LS_TRY(state_meta_int(file, "epoch", 0, INT32_MAX, &at->epoch));
     LS_TRY(state_meta_int(file, "batch", 0, STEPS_MAX, &at->batch));
     LS_TRY(state_meta_int(file, "step", 0, STEPS_MAX, &at->step));
     LS_TRY(state_meta_int(file, "best_epoch", 0, STEPS_MAX, &at->best_epoch));
