@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -486,6 +487,24 @@ static void resume_names_the_missing_file(void **state)
     assert_non_null(strstr(r.error, "/missing.safetensors: No such file"));
 }
 
+static void a_folder_may_have_the_name_of_a_state_file(void **state)
+{
+    ls_train_flags flags = small_flags(small_dir);
+
+    (void)state;
+    assert_int_equal(mkdir(path_in("a.resume.safetensors"), 0700), 0);
+    flags.save = path_in("a.resume.safetensors/w.safetensors");
+    flags.steps = 3;
+    assert_int_equal(run_with(&flags).status, LS_OK);
+    flags.resume = flags.save;
+    flags.save = NULL;
+    flags.steps = 5;
+    assert_int_equal(run_with(&flags).state.step, 5);
+    flags.resume = path_in("a.resume.safetensors/w.resume.safetensors");
+    assert_int_equal(run_with(&flags).state.step, 5);
+    small_set_remove(path_in("a.resume.safetensors"));
+}
+
 /* Weights without their state are there, or the state has another name. */
 static void resume_refuses_a_file_that_is_no_state(void **state)
 {
@@ -595,6 +614,7 @@ int main(void)
         cmocka_unit_test(the_best_weights_are_saved_beside_the_latest),
         cmocka_unit_test(a_resumed_run_keeps_its_best_accuracy),
         cmocka_unit_test(resume_names_the_missing_file),
+        cmocka_unit_test(a_folder_may_have_the_name_of_a_state_file),
         cmocka_unit_test(resume_refuses_a_file_that_is_no_state),
         cmocka_unit_test(another_optimizer_is_refused),
         cmocka_unit_test(an_invalid_history_is_ignored),

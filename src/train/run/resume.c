@@ -392,17 +392,6 @@ static bool is_auto(const ls_train_flags *f)
     return f->resume != NULL && text_equal(f->resume, "auto");
 }
 
-/* The state file of the weights PATH, or PATH when that is a state file itself. */
-static ls_status find_beside(const char *path, char out[STATE_PATH_BYTES])
-{
-    if (strstr(path, ".resume.") == NULL)
-        return state_path(path, "resume", out);
-    if (strlen(path) >= STATE_PATH_BYTES)
-        return ls_fail(LS_EINVAL, "the path %s is too long", path);
-    text_format(out, STATE_PATH_BYTES, "%s", path);
-    return LS_OK;
-}
-
 /* There is no state file beside `given`: it is a state file under another name, or an error. */
 static ls_status open_given(const ls_train_flags *f, const char *given, const char *beside,
                             ls_checkpoint **out)
@@ -432,7 +421,7 @@ static ls_status open_state(const ls_train_flags *f, const char *given, char pat
     char beside[STATE_PATH_BYTES];
     ls_status st;
 
-    LS_TRY(find_beside(given, beside));
+    LS_TRY(state_path(given, "resume", beside));
     st = state_open(f, beside, out);
     text_format(path, STATE_PATH_BYTES, "%s", st == LS_ENOTFOUND ? given : beside);
     return st == LS_ENOTFOUND ? open_given(f, given, beside, out) : st;
