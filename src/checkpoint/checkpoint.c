@@ -170,6 +170,7 @@ int ls_checkpoint_count(const ls_checkpoint *c)
 ls_status ls_checkpoint_entry_at(const ls_checkpoint *c, int i, ls_checkpoint_entry *out)
 {
     const safetensors_entry *e;
+    char shown[SAFETENSORS_NAME_BYTES];
 
     LS_TRY(LS_GIVEN(c));
     LS_TRY(LS_GIVEN(out));
@@ -179,10 +180,11 @@ ls_status ls_checkpoint_entry_at(const ls_checkpoint *c, int i, ls_checkpoint_en
     e = &c->index.entries[i];
     *out = (ls_checkpoint_entry){
         .name = e->name, .type = (ls_dtype)e->type->type, .n_dims = e->n_dims, .dims = e->dims};
-    if (e->type->type < 0)
-        return ls_fail(LS_EUNSUPPORTED, "%s: type %s of %s is not supported", c->path,
-                       e->type->name, e->name);
-    return LS_OK;
+    if (e->type->type >= 0)
+        return LS_OK;
+    text_printable(shown, sizeof(shown), e->name);
+    return ls_fail(LS_EUNSUPPORTED, "%s: type %s of %s is not supported", c->path, e->type->name,
+                   shown);
 }
 
 const char *ls_checkpoint_meta(const ls_checkpoint *c, const char *key)

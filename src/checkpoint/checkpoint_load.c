@@ -19,7 +19,6 @@
 #define DIFFERENCES_BYTES 800 /* of the error text, which has a path, too */
 #define OMITTED_BYTES     32  /* " and 2147483647 more" */
 #define DIFFERENCE_BYTES  480
-#define NAME_BYTES        100
 
 /* The differences of an error text, as many as fit. */
 typedef struct differences {
@@ -132,7 +131,7 @@ static bool fits(const safetensors_entry *e, const ls_named *item)
 /* Reports how an item differs from its entry, which is NULL when the file has none. */
 static void compare_item(const ls_named *item, const safetensors_entry *e, listener *l)
 {
-    char name[NAME_BYTES];
+    char name[SAFETENSORS_NAME_BYTES];
     char here[TENSOR_TEXT_BYTES];
     char there[SAFETENSORS_TEXT_BYTES];
     char text[DIFFERENCE_BYTES];
@@ -152,7 +151,7 @@ static void compare_item(const ls_named *item, const safetensors_entry *e, liste
 /* "conv1.weight (16, 1) float32", into buf, which it returns. */
 static const char *entry_text(char *buf, size_t n, const safetensors_entry *e)
 {
-    char name[NAME_BYTES];
+    char name[SAFETENSORS_NAME_BYTES];
     char there[SAFETENSORS_TEXT_BYTES];
 
     text_printable(name, sizeof(name), e->name);
@@ -161,7 +160,7 @@ static const char *entry_text(char *buf, size_t n, const safetensors_entry *e)
 
 static void note_unexpected(const safetensors_entry *e, listener *l)
 {
-    char name[NAME_BYTES];
+    char name[SAFETENSORS_NAME_BYTES];
     char entry[DIFFERENCE_BYTES];
     char text[DIFFERENCE_BYTES];
 

@@ -13,7 +13,6 @@
 
 enum {
     DIGEST_BYTES = DIGEST_DIGITS / 2,
-    NAME_BYTES = 96,
     THREAD_BYTES = 1 << 20 /* take a millisecond, a thread's start some hundredths of it */
 };
 
@@ -158,7 +157,7 @@ ls_status digest_of_header(const char *path, const safetensors_index *index,
 
 static ls_status check_digits(const char *path, const char *key, const char *value)
 {
-    char shown[NAME_BYTES];
+    char shown[SAFETENSORS_NAME_BYTES];
 
     if (strspn(value, "0123456789abcdef") == DIGEST_DIGITS && value[DIGEST_DIGITS] == 0)
         return LS_OK;
@@ -170,7 +169,7 @@ static ls_status check_digits(const char *path, const char *key, const char *val
 
 static ls_status fail_about(const char *path, const char *name, const char *problem)
 {
-    char shown[NAME_BYTES];
+    char shown[SAFETENSORS_NAME_BYTES];
 
     text_printable(shown, sizeof(shown), name);
     return ls_fail(LS_EFORMAT, "%s: %s %s" DIGEST_ADVICE, path, shown, problem);

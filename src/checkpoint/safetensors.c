@@ -12,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_DIMS   64
-#define NAME_BYTES 96 /* of a name in a message */
+#define MAX_DIMS 64
 
 // Files may hold tensors of types that ls_dtype lacks; only loading these fails.
 static const safetensors_type types[] = {
@@ -51,7 +50,7 @@ const char *safetensors_entry_text(char *buf, size_t n, const safetensors_entry 
 
 static ls_status fail_entry(const char *path, const char *name, const char *text)
 {
-    char shown[NAME_BYTES];
+    char shown[SAFETENSORS_NAME_BYTES];
 
     text_printable(shown, sizeof(shown), name);
     return ls_fail(LS_EFORMAT, "%s: header at offset %d: entry \"%s\": %s", path,
@@ -63,7 +62,7 @@ static ls_status fail_entry(const char *path, const char *name, const char *text
 static ls_status parse_type(const char *path, const json_value *v, safetensors_entry *e)
 {
     const char *name = json_as_string(json_get(v, "dtype"), NULL);
-    char text[NAME_BYTES];
+    char text[SAFETENSORS_NAME_BYTES];
     char shown[32];
 
     if (name == NULL)
@@ -170,7 +169,7 @@ static int compare_extents(const void *left, const void *right)
 /* In the order of their data, each entry must begin where the one before ended. */
 static ls_status check_cover(const char *path, const extent *sorted, int n, uint64_t data_bytes)
 {
-    char text[NAME_BYTES];
+    char text[SAFETENSORS_NAME_BYTES];
     uint64_t at = 0;
 
     for (int i = 0; i < n; i++) {

@@ -13,6 +13,7 @@
 #define SAFETENSORS_LENGTH_BYTES 8         /* in front of the header: its length, little-endian */
 #define SAFETENSORS_MAX_HEADER   100000000 /* as the format's own implementation */
 #define SAFETENSORS_META         "__metadata__"
+#define SAFETENSORS_NAME_BYTES   96 /* of a name in a message */
 
 /* An element type of the format; `type` is one of ours or -1. `kind`: 'f' floating, 'i' signed or
  * 'u' unsigned, 0 for what is not converted. */

@@ -473,6 +473,24 @@ static void returned_batches_count_as_written(void **state)
     clean_up(&f);
 }
 
+static void a_loader_without_threads_has_memory_for_one_batch(void **state)
+{
+    ls_batch first;
+    ls_batch b;
+    fixture f;
+
+    LS_UNUSED(state);
+    set_up(&f, 50, 10);
+    f.opt.threads = -1;
+    open_loader(&f);
+    assert_ok(ls_loader_start(f.loader, 0, 0));
+    assert_ok(ls_loader_next(f.loader, &first));
+    assert_ok(ls_loader_next(f.loader, &b));
+    if (ls_device_queue(device) == NULL) // otherwise one is copied while the next one is read
+        assert_ptr_equal(b.x, first.x);
+    clean_up(&f);
+}
+
 static void release_readers(void *arg)
 {
     counting_set *s = arg;
@@ -593,6 +611,7 @@ int main(void)
         cmocka_unit_test(a_set_of_broken_images_is_refused),
         cmocka_unit_test(steps_after_the_first_epoch_allocate_nothing),
         cmocka_unit_test(returned_batches_count_as_written),
+        cmocka_unit_test(a_loader_without_threads_has_memory_for_one_batch),
         cmocka_unit_test(a_loader_can_be_destroyed_while_threads_read),
         cmocka_unit_test(invalid_options_are_named),
         cmocka_unit_test(no_memory_is_an_error_at_every_allocation),

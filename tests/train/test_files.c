@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -403,13 +404,21 @@ static void a_state_with_other_settings_is_refused(void **state)
     assert_non_null(strstr(r.error, "with --seed 0, not 5: "));
 }
 
-/* Neither a terminal's control characters nor a step that overflows get through. */
+/* Neither a terminal's control characters nor numbers that overflow get through. */
 static void hostile_metadata_is_harmless(void **state)
 {
     const ls_meta meta[] = {
         {"epoch", "1"}, {"batch", "0"},      {"best_epoch", "0"},          {"best_accuracy", "0"},
         {"step", "7"},  {"world_size", "1"}, {"optimizer", "\x1b[31madam"}};
     const ls_meta far[] = {{"epoch", "1"}, {"batch", "0"}, {"step", "9223372036854775807"}};
+    const ls_meta wide[] = {{"epoch", "0"},
+                            {"batch", "1"},
+                            {"step", "1"},
+                            {"best_epoch", "0"},
+                            {"best_accuracy", "0"},
+                            {"world_size", "1"},
+                            {"shards", "1099511627776"},
+                            {"batch_size", "16777216"}};
     const ls_named item = {.name = "x", .bytes = small_dir, .n_bytes = 1};
     ls_train_flags flags = small_flags(small_dir);
     small_result r;
@@ -428,6 +437,12 @@ static void hostile_metadata_is_harmless(void **state)
     r = run_with(&flags);
     assert_int_equal(r.status, LS_EINVAL);
     assert_non_null(strstr(r.error, "step: \"9223372036854775807\" is not a whole number"));
+    assert_int_equal(
+        ls_checkpoint_save(path_in("esc.resume.safetensors"), &item, 1, wide, LS_COUNT_OF(wide)),
+        LS_OK);
+    r = run_with(&flags);
+    assert_int_equal(r.status, LS_EFORMAT);
+    assert_non_null(strstr(r.error, "1099511627776 ranks) exceeds the 230 samples"));
 }
 
 static void a_state_with_another_position_is_refused(void **state)
@@ -470,6 +485,24 @@ static void resume_names_the_missing_file(void **state)
     assert_int_equal(r.status, LS_ENOTFOUND);
     assert_non_null(strstr(r.error, "cannot open "));
     assert_non_null(strstr(r.error, "/missing.safetensors: No such file"));
+}
+
+static void a_folder_may_have_the_name_of_a_state_file(void **state)
+{
+    ls_train_flags flags = small_flags(small_dir);
+
+    (void)state;
+    assert_int_equal(mkdir(path_in("a.resume.safetensors"), 0700), 0);
+    flags.save = path_in("a.resume.safetensors/w.safetensors");
+    flags.steps = 3;
+    assert_int_equal(run_with(&flags).status, LS_OK);
+    flags.resume = flags.save;
+    flags.save = NULL;
+    flags.steps = 5;
+    assert_int_equal(run_with(&flags).state.step, 5);
+    flags.resume = path_in("a.resume.safetensors/w.resume.safetensors");
+    assert_int_equal(run_with(&flags).state.step, 5);
+    small_set_remove(path_in("a.resume.safetensors"));
 }
 
 /* Weights without their state are there, or the state has another name. */
@@ -581,6 +614,7 @@ int main(void)
         cmocka_unit_test(the_best_weights_are_saved_beside_the_latest),
         cmocka_unit_test(a_resumed_run_keeps_its_best_accuracy),
         cmocka_unit_test(resume_names_the_missing_file),
+        cmocka_unit_test(a_folder_may_have_the_name_of_a_state_file),
         cmocka_unit_test(resume_refuses_a_file_that_is_no_state),
         cmocka_unit_test(another_optimizer_is_refused),
         cmocka_unit_test(an_invalid_history_is_ignored),

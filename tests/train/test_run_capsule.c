@@ -391,6 +391,28 @@ static void no_capsule_is_left_where_none_is_asked_for(void **state)
     assert_true(size_of(path_in("none.capsule.safetensors")) > 0);
 }
 
+static void a_copy_without_memory_leaves_the_original(void **state)
+{
+    static char bytes[] = "not of the heap";
+    ls_named items[] = {{.name = "a", .bytes = bytes, .n_bytes = sizeof(bytes)},
+                        {.name = "b", .bytes = bytes, .n_bytes = sizeof(bytes)}};
+    const name_list list = {.items = items, .n = LS_COUNT_OF(items)};
+    state_copy copy = {.is_complete = false};
+    ls_status st = LS_ENOMEM;
+    uint64_t n = 0;
+
+    LS_UNUSED(state);
+    while (st != LS_OK) {
+        ls_alloc_fail_at(++n);
+        st = state_copy_take(&copy, &list);
+        ls_alloc_fail_at(0);
+        assert_true(st == LS_OK || st == LS_ENOMEM);
+    }
+    assert_true(n > 4); // the list, two names and two copies can lack memory
+    assert_string_equal(copy.list.items[1].bytes, bytes);
+    state_copy_free(&copy);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -408,6 +430,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(other_gradients_are_an_error),
         cmocka_unit_test(the_reason_for_no_capsule_is_named),
         cmocka_unit_test(no_capsule_is_left_where_none_is_asked_for),
+        cmocka_unit_test(a_copy_without_memory_leaves_the_original),
     };
     const struct CMUnitTest slow[] = {
         cmocka_unit_test(a_hundred_steps_of_8_ranks_are_computed_again),

@@ -113,6 +113,22 @@ static void names_with_different_prefixes_are_refused(void **state)
     assert_non_null(strstr(r.error, "ema.fc.bias (4) float32 is unexpected"));
 }
 
+static void longer_and_shorter_names_are_refused(void **state)
+{
+    static const char *const names[] = {"fc.weight.scale", "fc"};
+    ls_train_flags flags = small_flags(small_dir);
+    small_result r;
+
+    (void)state;
+    flags.init = path_in("other_names.safetensors");
+    for (size_t i = 0; i < LS_COUNT_OF(names); i++) {
+        save_named(flags.init, names[i], "fc.bias", LS_F32);
+        r = run_with(&flags);
+        assert_int_equal(r.status, LS_EFORMAT);
+        assert_non_null(strstr(r.error, "fc.weight (4, 64) float32 is missing"));
+    }
+}
+
 static void weights_of_float64_are_converted(void **state)
 {
     (void)state;
@@ -206,6 +222,7 @@ int main(void)
         cmocka_unit_test(a_checkpoint_of_another_network_is_refused),
         cmocka_unit_test(weights_of_a_wrapped_model_load_without_its_prefix),
         cmocka_unit_test(names_with_different_prefixes_are_refused),
+        cmocka_unit_test(longer_and_shorter_names_are_refused),
         cmocka_unit_test(weights_of_float64_are_converted),
         cmocka_unit_test(skip_mismatched_loads_matching_weights),
         cmocka_unit_test(weights_of_16_bits_are_saved_and_loaded),

@@ -79,6 +79,8 @@ static void plan_epoch(ls_loader *l)
     l->opt.threads = count_threads(l, elements);
     // One slot is the caller's. A short epoch needs no more slots than it has batches.
     l->n_slots = (l->opt.prefetch == 0 ? 2 : (size_t)l->opt.prefetch) + 1;
+    if (l->opt.threads < 0 && ls_device_queue(l->opt.device) == NULL)
+        l->n_slots = 1; // nothing reads ahead
     if (l->n_slots > l->n_batches)
         l->n_slots = l->n_batches > 0 ? l->n_batches : 1;
 }

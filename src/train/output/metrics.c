@@ -85,6 +85,7 @@ ls_status metrics_begin(metrics_file *m, int64_t step)
     struct stat info;
 
     m->step = -1;
+    m->has_run = false;
     if (m->fd < 0)
         return LS_OK;
     if (fstat(m->fd, &info) != 0)

@@ -15,7 +15,7 @@ typedef struct metrics_file {
     int fd;           /* -1 when closed */
     int64_t bytes;    /* of whole lines */
     int64_t step;     /* of the last line that metrics_begin() has found; -1: of none */
-    bool has_run;     /* a line of this process has described the run */
+    bool has_run;     /* a line since metrics_begin() has described the run */
     bool has_failed;  /* the last line could not be written; the failure has been reported */
 } metrics_file;
 
@@ -38,7 +38,7 @@ typedef struct metrics_line {
 
 /* Opens the file of --metrics, if any, without changing it. LS_EIO with flag, path and reason. */
 LS_MUST_USE ls_status metrics_open(metrics_file *m, const char *path);
-/* Before the first line: keeps the lines up to `step`; -1: begins a new
+/* Before the first line, and to take lines back: keeps the lines up to `step`; -1: begins a new
  * file, and renames another run's. Pipes and terminals stay. */
 LS_MUST_USE ls_status metrics_begin(metrics_file *m, int64_t step);
 /* Appends a line, whole or not at all. Of several failures in a row the first is returned. */

@@ -388,90 +388,53 @@ static ls_status leave_together(ls_run *run, int64_t step, const char *reason, s
                         0, NULL);
 }
 
-ls_status capsule_leave(ls_run *run, const char *reason)
+enum { HASH_STEP = 1, HASH_PARAMETERS = 2, IS_ALONE = 4 }; /* on rank 0 */
+
+static ls_status leave(ls_run *run, int64_t step, const char *reason, int how)
 {
     step_hashes h;
-    ls_status st;
+    ls_status st = LS_OK;
 
     LS_TRY(open_hashes(run, &h));
-    st = hash_step(run, &h);
-    if (st == LS_OK)
+    if ((how & HASH_STEP) != 0)
+        st = hash_step(run, &h);
+    if (st == LS_OK && (how & HASH_PARAMETERS) != 0)
         st = capsule_hash_parameters(run, &h.all[h.n_parts + run_rank(run)]);
-    if (st == LS_OK)
-        st = leave_together(run, run->at.step, reason, &h);
+    if (st == LS_OK && (how & IS_ALONE) != 0)
+        write_note(run, step, &h, reason);
+    else if (st == LS_OK)
+        st = leave_together(run, step, reason, &h);
     ls_free(h.all);
     return st;
 }
 
-/* As the optimizer would use them, and a replay compares them. */
-static ls_status hash_begun(ls_run *run, step_hashes *h)
+ls_status capsule_leave(ls_run *run, const char *reason)
 {
-    const double most = run->flags->clip_grad_norm;
-    int n;
-    const ls_named *p = ls_model_parameters(run->model, &n);
-
-    if (most > 0)
-        LS_TRY(ls_clip_grad_norm(p, n, ls_grad, most, NULL));
-    return hash_step(run, h);
+    return leave(run, run->at.step, reason, HASH_STEP | HASH_PARAMETERS);
 }
 
 ls_status capsule_leave_begun(ls_run *run, const char *reason)
 {
-    step_hashes h;
-    ls_status st;
+    const double most = run->flags->clip_grad_norm;
+    int n;
+    const ls_named *p = ls_model_parameters(run->model, &n);
 
     if (run->scaler != NULL) {
         text_format(run->capsule.note, CAPSULE_NOTE_BYTES,
                     "; no step capsule: with --precision fp16 the gradients are scaled");
         return LS_OK;
     }
-    LS_TRY(open_hashes(run, &h));
-    st = hash_begun(run, &h);
-    if (st == LS_OK)
-        st = leave_together(run, run->at.step + 1, reason, &h);
-    ls_free(h.all);
-    return st;
+    if (most > 0) // as the optimizer would use them, and a replay compares them
+        LS_TRY(ls_clip_grad_norm(p, n, ls_grad, most, NULL));
+    return leave(run, run->at.step + 1, reason, HASH_STEP);
 }
 
 void capsule_leave_alone(ls_run *run, const char *reason)
 {
-    step_hashes h;
-    ls_status st = open_hashes(run, &h);
+    const ls_status ignored =
+        leave(run, run->at.step, reason, HASH_STEP | HASH_PARAMETERS | IS_ALONE);
 
-    if (st == LS_OK)
-        st = hash_step(run, &h);
-    if (st == LS_OK)
-        st = capsule_hash_parameters(run, &h.all[h.n_parts + run_rank(run)]);
-    if (st == LS_OK)
-        write_note(run, run->at.step, &h, reason);
-    ls_free(h.all);
-}
-
-/* Where replicas differ, the next step has begun. */
-static ls_status leave_mismatch(ls_run *run)
-{
-    step_hashes h;
-    ls_status st;
-
-    LS_TRY(open_hashes(run, &h));
-    st = capsule_hash_parameters(run, &h.all[h.n_parts + run_rank(run)]);
-    if (st == LS_OK)
-        st = leave_together(run, run->at.step, run->failure_text, &h);
-    ls_free(h.all);
-    return st;
-}
-
-/* Of the step that has failed, on rank 0 alone. */
-static ls_status leave_unfinished(ls_run *run)
-{
-    step_hashes h;
-
-    if (run_rank(run) != 0)
-        return LS_OK;
-    LS_TRY(open_hashes(run, &h));
-    write_note(run, run->at.step + 1, &h, run->failure_text);
-    ls_free(h.all);
-    return LS_OK;
+    LS_UNUSED(ignored);
 }
 
 void capsule_forget_note(ls_run *run)
@@ -490,13 +453,16 @@ ls_status capsule_leave_asked(ls_run *run)
 void capsule_leave_failed(ls_run *run)
 {
     const bool differs = run->ddp != NULL && ddp_replicas_differ(run->ddp);
-    ls_status st;
+    ls_status st = LS_OK;
     size_t used;
 
     if (!differs && !(run->flags->check_nan && check_nan_is_cause(run->failure_text)))
         return;
     capsule_forget_note(run); // of an earlier step
-    st = differs ? leave_mismatch(run) : leave_unfinished(run);
+    if (differs)              // the next step has begun
+        st = leave(run, run->at.step, run->failure_text, HASH_PARAMETERS);
+    else if (run_rank(run) == 0)
+        st = leave(run, run->at.step + 1, run->failure_text, IS_ALONE);
     if (st != LS_OK)
         ls_log(LS_LOG_WARN, "train", "no step capsule: %s", ls_last_error());
     used = strlen(run->failure_text);

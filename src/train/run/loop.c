@@ -41,6 +41,8 @@ void run_fail(ls_run *run, ls_status st)
 static ls_status begin_epoch(ls_run *run)
 {
     LS_TRY(run_divide_epoch(run));
+    if (run->at.skip == 0) // other ranks may train on the rest
+        run->at.bucket_rows = run->bucket_rows;
     for (int i = 0; i < run->train.n_parts; i++)
         LS_TRY(ls_loader_start(run->train.parts[i].loader, (uint64_t)run->at.epoch,
                                (size_t)run->at.batch));

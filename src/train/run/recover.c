@@ -108,8 +108,8 @@ void recover_reported(ls_run *run)
     if (!r->is_elastic)
         return;
     memset(r->sums.next, 0, sums_bytes(&r->sums));
-    r->n_reports += !r->mark.is_set; // otherwise it belongs to what is marked
-    if (r->mark.is_set)
+    r->n_reports += !r->is_marked; // otherwise it belongs to what is marked
+    if (r->is_marked)
         memset(r->sums.kept, 0, sums_bytes(&r->sums));
     else
         recover_completed(run);
@@ -190,6 +190,40 @@ static ls_status take_results(ls_run *run)
 
 /* --- snapshots --- */
 
+static void take_snapshot(ls_run *run)
+{
+    run_recovery *r = &run->recovery;
+
+    r->then = (run_snapshot){.at = run->at,
+                             .state = run->state,
+                             .epoch = run->report.epoch,
+                             .bad = run->report.bad,
+                             .bad_step = run->report.bad_step,
+                             .bad_images = run->report.bad_images,
+                             .steps_done = run->steps_done,
+                             .reported = r->reported,
+                             .train_s = run->train_s,
+                             .results = {r->results[0], r->results[1]}};
+}
+
+static void return_to(ls_run *run, const run_snapshot *s, const int64_t n_history[2])
+{
+    run->at = s->at;
+    run->state = s->state;
+    run->report.epoch = s->epoch;
+    run->report.bad = s->bad;
+    run->report.bad_step = s->bad_step;
+    run->report.bad_images = s->bad_images;
+    run->steps_done = s->steps_done;
+    run->recovery.reported = s->reported;
+    run->train_s = s->train_s;
+    run->values.has_best = s->results[0] != 0;
+    run->values.best_mean = s->results[1];
+    history_return(&run->history, n_history);
+    ls_tape_reset(run->tape);
+    run->is_testing = false;
+}
+
 ls_status recover_snapshot(ls_run *run)
 {
     run_recovery *r = &run->recovery;
@@ -201,14 +235,7 @@ ls_status recover_snapshot(ls_run *run)
     store_results(run);
     run->report.mark_ns = ls_now_ns();
     LS_TRY(local_sgd_snapshot(run->local, ls_comm_is_called(run->comm), &is_called));
-    r->then = (run_snapshot){.at = run->at,
-                             .state = run->state,
-                             .epoch = run->report.epoch,
-                             .bad = run->report.bad,
-                             .bad_images = run->report.bad_images,
-                             .steps_done = run->steps_done,
-                             .train_s = run->train_s,
-                             .results = {r->results[0], r->results[1]}};
+    take_snapshot(run);
     r->completed++;
     if (is_called)
         ddp_call(r->ddp);
@@ -218,23 +245,10 @@ ls_status recover_snapshot(ls_run *run)
 
 static ls_status return_to_snapshot(ls_run *run)
 {
-    run_recovery *r = &run->recovery;
+    const run_recovery *r = &run->recovery;
 
-    run->at = r->then.at;
-    run->state = r->then.state;
-    run->report.epoch = r->then.epoch;
-    run->report.bad = r->then.bad;
-    run->report.bad_step = 0;
-    run->report.bad_images = r->then.bad_images;
-    run->steps_done = r->then.steps_done;
-    run->train_s = r->then.train_s;
-    history_return(&run->history, r->n_history[r->completed % 2]);
-    run->values.has_best = r->then.results[0] != 0;
-    run->values.best_mean = r->then.results[1];
+    return_to(run, &r->then, r->n_history[r->completed % 2]);
     run->stop_at = 0;
-    r->reported = run->at.step;
-    ls_tape_reset(run->tape);
-    run->is_testing = false;
     return local_sgd_regroup(run->local, r->completed, run->at.step);
 }
 
@@ -254,15 +268,15 @@ void recover_completed(ls_run *run)
 
 void recover_mark(ls_run *run)
 {
-    const shared_sums *s = &run->recovery.sums;
+    run_recovery *r = &run->recovery;
 
     if (run->local != NULL)
         return;
-    if (run->recovery.is_elastic)
-        memcpy(s->marked, s->kept, sums_bytes(s));
-    run->recovery.mark = (run_mark){
-        .is_set = true, .at = run->at, .is_in_epoch = run->is_in_epoch, .epoch = run->report.epoch};
-    memcpy(run->recovery.mark.n_history, run->history.n_added, sizeof(run->history.n_added));
+    if (r->is_elastic)
+        memcpy(r->sums.marked, r->sums.kept, sums_bytes(&r->sums));
+    take_snapshot(run);
+    memcpy(r->n_history[0], run->history.n_added, sizeof(r->n_history[0]));
+    r->is_marked = true;
 }
 
 ls_status recover_unmark(ls_run *run)
@@ -273,25 +287,30 @@ ls_status recover_unmark(ls_run *run)
         comm_label(run->comm, "end of the save");
         LS_TRY(ls_barrier(run->comm, NULL));
     }
-    run->recovery.mark.is_set = false;
+    run->recovery.is_marked = false;
     recover_completed(run);
     return LS_OK;
 }
 
 static void return_to_mark(ls_run *run)
 {
-    run_mark *m = &run->recovery.mark;
+    run_recovery *r = &run->recovery;
 
-    if (!m->is_set)
+    if (!r->is_marked)
         return;
-    m->is_set = false;
-    memcpy(run->recovery.sums.kept, run->recovery.sums.marked, sums_bytes(&run->recovery.sums));
-    run->at = m->at;
-    run->is_in_epoch = m->is_in_epoch;
-    run->report.epoch = m->epoch;
-    history_return(&run->history, m->n_history);
-    ls_tape_reset(run->tape);
-    run->is_testing = false;
+    r->is_marked = false;
+    memcpy(r->sums.kept, r->sums.marked, sums_bytes(&r->sums));
+    return_to(run, &r->then, r->n_history[0]);
+}
+
+/* By the position: another rank may have ended it, and then its state has replaced that of this
+ * rank. */
+bool recover_repeats_end(const ls_run *run)
+{
+    const run_position *then = &run->recovery.then.at;
+
+    return run->local == NULL && run->at.step > 0 && run->at.step == then->step &&
+           run->at.epoch == then->epoch;
 }
 
 /* --- the new group --- */
@@ -319,23 +338,38 @@ static void note(ls_run *run)
 }
 
 /* All ranks are at the same step. A rank may have been lost during its report, and the first one
- * before it wrote the line. */
-static ls_status report_again(ls_run *run, bool is_new_first)
+ * before it wrote the line. has_opened: this rank has found the last line of the file. */
+static ls_status report_again(ls_run *run, bool has_opened)
 {
     const history_point *last = &run->report.last;
 
     if (run->recovery.reported != run->at.step)
         return report_step(run);
-    if (!is_new_first || (int64_t)last->step != run->at.step || run->metrics.step >= run->at.step)
+    if (!has_opened || (int64_t)last->step != run->at.step || run->metrics.step >= run->at.step)
         return LS_OK;
-    history_add(&run->history, last);
+    if (run->history.n_points == 0) // a new first rank
+        history_add(&run->history, last);
     return report_metrics(run, last, false);
+}
+
+/* Rank 0 opens the files of a lost one, or takes lines back. *has_opened: it did one of them. */
+static ls_status open_files(ls_run *run, bool *has_opened)
+{
+    run_recovery *r = &run->recovery;
+    const bool is_new_first = run_rank(run) == 0 && !r->is_first;
+
+    r->is_first |= is_new_first;
+    *has_opened =
+        run_rank(run) == 0 && (is_new_first || run->local != NULL || recover_repeats_end(run));
+    if (is_new_first)
+        return run_open_files(run);
+    return *has_opened ? run_open_again(run) : LS_OK;
 }
 
 /* Collective. */
 static ls_status enter_group(ls_run *run)
 {
-    bool is_new_first;
+    bool has_opened;
 
     LS_TRY(losses_collect(&run->losses));
     LS_TRY(rank_sums_read(&run->report.window, run->report.pending, false));
@@ -350,17 +384,12 @@ static ls_status enter_group(ls_run *run)
     run->is_finished = false;
     skip_trained(run);
     LS_TRY(run_divide_again(run));
-    is_new_first = run_rank(run) == 0 && !run->recovery.is_first;
-    if (is_new_first)
-        LS_TRY(run_open_files(run));
-    else if (run_rank(run) == 0 && run->local != NULL)
-        LS_TRY(run_open_again(run));
-    run->recovery.is_first |= is_new_first;
+    LS_TRY(open_files(run, &has_opened));
     note(run);
     if (run->local != NULL)
         return LS_OK;
     take_sums(run);
-    return report_again(run, is_new_first);
+    return report_again(run, has_opened);
 }
 
 /* What others may get must be complete. */
@@ -369,8 +398,12 @@ static ls_status prepare(ls_run *run, ls_status st)
     char why[LS_ERROR_BYTES];
 
     ls_error_save(why);
-    if (st != LS_OK)
+    if (st != LS_OK) {
         return_to_mark(run);
+        if (!run->partition.has_shards) // count_batch() has counted each batch of the step
+            run->at.batch -= run->n_added;
+        run->n_added = 0;
+    }
     if (run->local != NULL && ls_comm_status(run->comm) != LS_OK)
         local_sgd_drop(run->local);
     LS_TRY(run_update_scaler(run));

@@ -34,36 +34,31 @@ typedef struct shared_sums {
     int width;      /* numbers of each */
     double *kept;   /* up to the last completed step or report; all n * width numbers */
     double *next;   /* with the step under way */
-    double *marked; /* of run_mark */
+    double *marked; /* as recover_mark() has found them */
     ls_work *work;
 } shared_sums;
 
-/* What an evaluation and a save begin with: they are done again as a whole. */
-typedef struct run_mark {
-    bool is_set;
-    run_position at;
-    bool is_in_epoch;
-    rank_sums epoch;
-    int64_t n_history[2]; /* history.n_added */
-} run_mark;
-
-/* With --sync-every: where ranks return to after a loss, with the islands (ddp/local_sgd.h). */
+/* Where ranks return to after a loss: with --sync-every, with the islands (ddp/local_sgd.h);
+ * otherwise to the beginning of an evaluation and save, which are done again as a whole. */
 typedef struct run_snapshot {
     run_position at;
     ls_run_state state;
     rank_sums epoch;
     report_bad bad;
+    int64_t bad_step;
     int64_t bad_images;
     int64_t steps_done;
+    int64_t reported; /* of run_recovery */
     double train_s;
     double results[2];
 } run_snapshot;
 
 typedef struct run_recovery {
     bool is_elastic;
-    ls_ddp *ddp;             /* run->ddp; with --sync-every one for recoveries only */
-    run_snapshot then;       /* with --sync-every */
-    int64_t n_history[2][2]; /* likewise: history.n_added of snapshots with even and odd numbers */
+    ls_ddp *ddp; /* run->ddp; with --sync-every one for recoveries only */
+    run_snapshot then;
+    int64_t n_history[2][2]; /* history.n_added of snapshots with even and odd numbers, or [0] */
+    bool is_marked;          /* an evaluation and save is under way */
     bool is_first;           /* this rank writes the files: it has opened them */
     /* grows with each step, each report and each end of an epoch; with --sync-every: snapshots */
     int64_t completed;
@@ -72,8 +67,7 @@ typedef struct run_recovery {
     shared_sums sums;
     int64_t n_all;     /* parts of a step, all ranks, in which run->at counts */
     double results[2]; /* of run->values: has_best, best_mean */
-    run_mark mark;
-    name_list state; /* names of the items of ls_ddp_elastic() */
+    name_list state;   /* names of the items of ls_ddp_elastic() */
 } run_recovery;
 
 /* At the end of ls_run_start(). A process in the place of a lost rank joins the others here. */
@@ -97,6 +91,9 @@ void recover_reported(ls_run *run);
 /* Before an evaluation and save; recover_unmark() waits until rank 0 has saved. */
 void recover_mark(ls_run *run);
 LS_MUST_USE ls_status recover_unmark(ls_run *run);
+/* Whether the evaluation and save of this position has begun and not ended: its lines are written
+ * again. */
+bool recover_repeats_end(const ls_run *run);
 
 /* `st` of a call that communicates. LS_OK with *again: the run is at the beginning of a step or of
  * an evaluation, with the ranks there are; otherwise `st`, unless the recovery fails. */

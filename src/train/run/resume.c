@@ -189,7 +189,7 @@ static ls_status skip_trained(const ls_run *run, const ls_checkpoint *file, int6
 
     LS_TRY(state_meta_int(file, "batch_size", 0, 1 << 24, &rows));
     LS_TRY(meta_number_or(file, "accumulate", 1, &accumulate));
-    if (at->skip > samples || ranks < 1 || rows < 1)
+    if (at->skip > samples || ranks < 1 || ranks > INT32_MAX || rows < 1)
         return ls_fail(LS_EFORMAT,
                        "its position (%" PRId64 " samples and %" PRId64 " batches of %" PRId64
                        " rows on %" PRId64 " ranks) exceeds the %" PRId64 " samples of the set",
@@ -225,7 +225,7 @@ static ls_status read_position(const ls_checkpoint *file, run_position *at, doub
 
     LS_TRY(meta_number_or(file, "skip", 0, &at->skip));
     LS_TRY(meta_number_or(file, "bucket_rows", 0, &at->bucket_rows));
-    LS_TRY(state_meta_int(file, "epoch", 0, STEPS_MAX, &at->epoch));
+    LS_TRY(state_meta_int(file, "epoch", 0, INT32_MAX, &at->epoch));
     LS_TRY(state_meta_int(file, "batch", 0, STEPS_MAX, &at->batch));
     LS_TRY(state_meta_int(file, "step", 0, STEPS_MAX, &at->step));
     LS_TRY(state_meta_int(file, "best_epoch", 0, STEPS_MAX, &at->best_epoch));
@@ -392,17 +392,6 @@ static bool is_auto(const ls_train_flags *f)
     return f->resume != NULL && text_equal(f->resume, "auto");
 }
 
-/* The state file of the weights PATH, or PATH when that is a state file itself. */
-static ls_status find_beside(const char *path, char out[STATE_PATH_BYTES])
-{
-    if (strstr(path, ".resume.") == NULL)
-        return state_path(path, "resume", out);
-    if (strlen(path) >= STATE_PATH_BYTES)
-        return ls_fail(LS_EINVAL, "the path %s is too long", path);
-    text_format(out, STATE_PATH_BYTES, "%s", path);
-    return LS_OK;
-}
-
 /* There is no state file beside `given`: it is a state file under another name, or an error. */
 static ls_status open_given(const ls_train_flags *f, const char *given, const char *beside,
                             ls_checkpoint **out)
@@ -432,7 +421,7 @@ static ls_status open_state(const ls_train_flags *f, const char *given, char pat
     char beside[STATE_PATH_BYTES];
     ls_status st;
 
-    LS_TRY(find_beside(given, beside));
+    LS_TRY(state_path(given, "resume", beside));
     st = state_open(f, beside, out);
     text_format(path, STATE_PATH_BYTES, "%s", st == LS_ENOTFOUND ? given : beside);
     return st == LS_ENOTFOUND ? open_given(f, given, beside, out) : st;

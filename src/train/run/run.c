@@ -579,7 +579,13 @@ static ls_status prepare_training(ls_run *run)
                                        &run->scaler);
 }
 
-/* A resumed run keeps the lines up to its step, an evaluation of a saved run all lines. */
+/* The last step whose lines stay in the files; -1: none. */
+static int64_t last_step(const ls_run *run)
+{
+    return run->is_resumed ? run->at.step - recover_repeats_end(run) : -1;
+}
+
+/* An evaluation of a saved run keeps all lines. */
 static ls_status begin_metrics(ls_run *run)
 {
     const ls_train_flags *f = run->flags;
@@ -590,23 +596,29 @@ static ls_status begin_metrics(ls_run *run)
         LS_TRY(metrics_open(&run->metrics, f->metrics));
     if (f->evaluate && f->resume != NULL)
         return metrics_begin(&run->metrics, INT64_MAX);
-    return metrics_begin(&run->metrics, run->is_resumed ? run->at.step : -1);
+    return metrics_begin(&run->metrics, last_step(run));
 }
 
 static ls_status begin_tensorboard(ls_run *run)
 {
     if (run->flags->tensorboard == NULL || run_rank(run) != 0)
         return LS_OK;
-    return tensorboard_begin(&run->tensorboard, run->flags, run->is_resumed ? run->at.step : -1);
+    return tensorboard_begin(&run->tensorboard, run->flags, last_step(run));
 }
 
 ls_status run_open_again(ls_run *run)
 {
-    metrics_close(&run->metrics);
+    ls_status st;
+
     tensorboard_close(&run->tensorboard);
     run->is_resumed = true;
-    LS_TRY(begin_metrics(run));
-    return begin_tensorboard(run);
+    st = begin_metrics(run);
+    if (st != LS_OK) {
+        metrics_close(&run->metrics);
+        LS_TRY(save_failed(run, st, "the lines of --metrics"));
+    }
+    st = begin_tensorboard(run);
+    return st == LS_OK ? LS_OK : save_failed(run, st, "the events of --tensorboard");
 }
 
 ls_status run_open_files(ls_run *run)
@@ -636,10 +648,12 @@ static ls_status open_sums(ls_run *run)
 static ls_status count_steps_again(ls_run *run)
 {
     const int64_t skip = run->at.skip;
+    ls_status st;
 
     run->at.skip = 0;
-    LS_TRY(open_training_set(run));
+    st = open_training_set(run);
     run->at.skip = skip;
+    LS_TRY(st);
     LS_TRY(hyperparameters_count_steps("--epochs", run->flags->epochs, run->epoch_steps,
                                        &run->all_steps));
     LS_TRY(hyperparameters_make_schedule(run->flags, run->epoch_steps, run->all_steps,

@@ -177,9 +177,10 @@ LS_MUST_USE ls_status run_change_partition(ls_run *run, const partition *to);
 LS_MUST_USE ls_status run_change_rows(ls_run *run);
 /* The rows of a full batch of part `number` of all. */
 int64_t run_batch_rows(const ls_run *run, int number);
-/* Opens the files that rank 0 writes, at the step of run->at. */
+/* Opens the files that rank 0 writes, at the step of run->at. One that cannot be opened is like one
+ * that cannot be saved. */
 LS_MUST_USE ls_status run_open_files(ls_run *run);
-/* The same after a return to an earlier step. */
+/* The same of a rank that has opened them, after a return to an earlier line. */
 LS_MUST_USE ls_status run_open_again(ls_run *run);
 /* Sets what this rank is doing: an exit before it has ended is reported as a failure. NULL:
  * nothing. */

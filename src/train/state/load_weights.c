@@ -159,8 +159,8 @@ static bool names_match(const char *in_file, const char *name)
         const size_t n = strcspn(name, ".");
         const bool is_equal = strcspn(in_file, ".") == n && strncmp(in_file, name, n) == 0;
 
-        if (is_equal && name[n] == 0)
-            return true;
+        if (is_equal && (name[n] == 0 || in_file[n] == 0))
+            return name[n] == in_file[n];
         if (!is_equal && wrapper_bytes(in_file) == 0)
             return false;
         name += is_equal ? n + 1 : 0;

@@ -38,12 +38,15 @@ static ls_status make_item(const ls_named *from, ls_named *to)
 
 static ls_status make_items(state_copy *c, const name_list *from)
 {
+    ls_status st;
+
     state_copy_free(c);
-    LS_TRY(name_list_add(&c->list, "", from->items, from->n));
+    st = name_list_add(&c->list, "", from->items, from->n);
     for (int i = 0; i < c->list.n; i++) { // the list must own nothing of the original
         c->list.items[i].tensor = NULL;
         c->list.items[i].bytes = NULL;
     }
+    LS_TRY(st);
     for (int i = 0; i < c->list.n; i++)
         LS_TRY(make_item(&from->items[i], &c->list.items[i]));
     return LS_OK;
