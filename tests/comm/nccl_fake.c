@@ -6,10 +6,10 @@
  * that the stream's thread makes, and a reduction with the arithmetic of the native backend.
  *
  * FAKE_NCCL in the environment has faults: "busy=N" (each call is in progress for N polls),
- * "remote_error=K", "hang=K" (in the K-th operation of a communicator, which does not end),
- * "no_id=K" (creating an id fails with the K-th of id_errors), "slow_abort=MS", "no_register"
- * (registering memory fails), "no_alloc" (as if there was no memory), "slow_end=MS" (of a
- * communicator that is not aborted).
+ * "late=N" (each is in its stream only from the N-th poll on), "remote_error=K", "hang=K" (in the
+ * K-th operation of a communicator, which does not end), "no_id=K" (creating an id fails with the
+ * K-th of id_errors), "slow_abort=MS", "no_register" (registering memory fails), "no_alloc" (as if
+ * there was no memory), "slow_end=MS" (of a communicator that is not aborted).
  * "rank=R": the faults are those of rank R.
  *
  * The process is ended when a registration ends after its memory was freed or while an operation
@@ -102,6 +102,8 @@ struct nccl_comm {
     atomic_bool is_aborted;
     batch *batches;
     int n_batches;
+    batch *late; /* a call that is not in its stream yet, after n_late more polls; NULL: none */
+    int n_late;
     int n_busy; /* polls that still answer NCCL_IN_PROGRESS */
     int error;
     double scales[MOST_SCALE];
@@ -323,6 +325,28 @@ static int enqueue(batch *b)
     return b->done != NULL ? accepted(c) : NCCL_UNHANDLED_CUDA_ERROR;
 }
 
+/* What the call of the batch answers. */
+static int start(batch *b)
+{
+    nccl_comm *c = b->comm;
+
+    c->n_late = fault("late", c->rank);
+    if (c->n_late == 0)
+        return enqueue(b);
+    c->late = b;
+    return NCCL_IN_PROGRESS;
+}
+
+static void enqueue_late(nccl_comm *c)
+{
+    const item *it = c->late->items;
+
+    fake_select_card(it->src != NULL ? it->src : it->dst); // any thread may poll
+    if (enqueue(c->late) != NCCL_SUCCESS)
+        give_up("a late call fails");
+    c->late = NULL;
+}
+
 static batch *batch_for(nccl_comm *c, void *stream)
 {
     batch *b = open_batch;
@@ -340,7 +364,7 @@ static batch *batch_for(nccl_comm *c, void *stream)
 
 static int end_call(batch *b)
 {
-    return group_depth > 0 ? NCCL_SUCCESS : enqueue(b);
+    return group_depth > 0 ? NCCL_SUCCESS : start(b);
 }
 
 static unsigned char *host_memory(const batch *b, size_t bytes)
@@ -528,9 +552,11 @@ EXPORT int ncclCommGetAsyncError(nccl_comm *c, int *error)
     const bool is_alone = atomic_load(&c->shm->n_arrived) < c->n;
 
     atomic_fetch_add(&n_asked, 1);
-    *error = c->error != 0                 ? c->error
-             : is_alone || c->n_busy-- > 0 ? NCCL_IN_PROGRESS
-                                           : NCCL_SUCCESS;
+    if (c->late != NULL && --c->n_late == 0)
+        enqueue_late(c);
+    *error = c->error != 0                                    ? c->error
+             : is_alone || c->late != NULL || c->n_busy-- > 0 ? NCCL_IN_PROGRESS
+                                                              : NCCL_SUCCESS;
     return NCCL_SUCCESS;
 }
 
@@ -717,7 +743,7 @@ EXPORT int ncclGroupEnd(void)
     if (--group_depth > 0 || b == NULL)
         return NCCL_SUCCESS;
     open_batch = NULL;
-    return enqueue(b);
+    return start(b);
 }
 
 EXPORT int ncclAllReduce(const void *src, void *dst, size_t count, int type, int op, nccl_comm *c,

@@ -274,6 +274,42 @@ static void calls_in_progress_are_polled(void **state)
     run(2, busy_body, NULL, "busy=5", 20000, NULL);
 }
 
+/* Rank 1 is slower than rank 0: the works of both groups must enter its one queue in the order of
+ * the calls, or each rank waits for what the other one has queued second. */
+static ls_status two_groups_body(const ls_test_rank *self, void *arg)
+{
+    ls_work *works[6];
+    ls_comm *comm;
+    ls_comm *part;
+    float *x[6];
+
+    LS_UNUSED(arg);
+    LS_TRY(begin(self, &comm, &x[0]));
+    LS_TRY(ls_comm_split(comm, 0, 0, &part));
+    LS_TRY(reduce_on_device(comm, x[0]));
+    LS_TRY(reduce_on_device(part, x[0]));
+    for (int i = 0; i < 6; i++) {
+        ls_comm *of = i % 3 == 2 ? part : comm;
+
+        x[i] = i == 0 ? x[0] : device_block();
+        LS_TRY(ls_all_reduce(of, x[i], x[i], COUNT, LS_F32, LS_SUM, &works[i]));
+    }
+    for (int i = 0; i < 6; i++)
+        LS_TRY(ls_work_wait(works[i]));
+    for (int i = 1; i < 6; i++)
+        accel_free(on_device_accel(), x[i]);
+    ls_comm_destroy(part);
+    end(comm, x[0]);
+    return LS_OK;
+}
+
+static void operations_of_two_groups_keep_the_order_of_the_calls(void **state)
+{
+    LS_UNUSED(state);
+    run(2, two_groups_body, NULL, "busy=5,rank=1", 20000, NULL);
+    run(2, two_groups_body, NULL, "late=5,rank=1", 20000, NULL);
+}
+
 /* --- different calls --- */
 
 static ls_status mismatch_body(const ls_test_rank *self, void *arg)
@@ -602,6 +638,7 @@ int main(void)
         cmocka_unit_test(an_asynchronous_error_breaks_the_group_on_every_rank),
         cmocka_unit_test(a_failure_to_connect_says_what_to_do),
         cmocka_unit_test(calls_in_progress_are_polled),
+        cmocka_unit_test(operations_of_two_groups_keep_the_order_of_the_calls),
         cmocka_unit_test(ranks_that_call_different_operations_are_named),
         cmocka_unit_test(two_ranks_exchange_a_message),
         cmocka_unit_test(communicators_are_aborted_only_with_operations),

@@ -40,6 +40,7 @@ typedef struct nccl_work {
     backend_group *group;
     backend_work *work;
     nccl_state state;
+    uint64_t number; /* in the order of the calls of all groups */
     accel *owner;
     accel_event *start; /* the work that the caller's queue had at the call */
     accel_event *began; /* with --trace only, else NULL */
@@ -90,7 +91,8 @@ struct backend_state {
     backend_state *native;
     backend_group *groups;
     nccl_ending *endings;
-    int n_works; /* on device memory, not ended */
+    int n_works;        /* on device memory, not ended */
+    uint64_t n_started; /* works on device memory so far */
 };
 
 /* --- nccl_group.c --- */

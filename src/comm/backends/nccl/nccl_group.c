@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nccl_group.c - a group's communicator and its operations, for nccl_backend.c. The communicator is
- * created at the first operation, without blocking; operations are queued in the order of the
- * calls, one after the other has left the host. A work has ended when its event has happened.
+ * created at the first operation, without blocking. Operations of all groups are queued in the
+ * order of the calls, one after the other has left the host; a work has ended when its event has
+ * happened.
  */
 #include "comm/backends/nccl/nccl_backend.h"
 
@@ -275,14 +276,35 @@ static bool issue(backend_group *g, nccl_work *w)
     return true;
 }
 
-/* Moves one work from state to state; NCCL accepts no call while one is in progress. */
-static bool progress_issues(backend_group *g)
+/* The first work of the group that has not left the host; NULL: there is none. */
+static nccl_work *first_on_host(const backend_group *g)
 {
     nccl_work *w = g->first;
 
     while (w != NULL && w->state == NCCL_RUNNING)
         w = w->next;
-    if (w == NULL)
+    return w;
+}
+
+/* Whether all earlier works, of any group, are in the accelerator's queue. Its order is then that
+ * of the calls on every rank: kernels of two groups that wait for each other never end. */
+static bool is_next(const nccl_work *w)
+{
+    for (const backend_group *g = w->group->state->groups; g != NULL; g = g->next) {
+        const nccl_work *first = g->phase == NCCL_FAILED ? NULL : first_on_host(g);
+
+        if (first != NULL && first->owner == w->owner && first->number < w->number)
+            return false;
+    }
+    return true;
+}
+
+/* Moves one work from state to state; NCCL accepts no call while one is in progress. */
+static bool progress_issues(backend_group *g)
+{
+    nccl_work *w = first_on_host(g);
+
+    if (w == NULL || (w->state == NCCL_QUEUED && !is_next(w)))
         return false;
     if (w->state == NCCL_QUEUED)
         return issue(g, w);
@@ -368,6 +390,7 @@ void nccl_group_start(backend_group *g, backend_work *work)
     w->work = work;
     w->owner = work->op.accelerator;
     w->state = NCCL_QUEUED;
+    w->number = ++g->state->n_started;
     w->scaled = -1;
     st = prepare(g, w, &work->op);
     if (st != LS_OK) {
