@@ -391,6 +391,37 @@ static void two_ranks_exchange_a_message(void **state)
     run(3, message_body, NULL, "busy=2", 20000, NULL);
 }
 
+/* Rank 1 receives before it joins the operation that rank 0 has called before it sends. */
+static ls_status message_beside_body(const ls_test_rank *self, void *arg)
+{
+    ls_work *work = NULL;
+    ls_comm *comm;
+    float *x;
+    float *y;
+
+    LS_UNUSED(arg);
+    LS_TRY(begin(self, &comm, &x));
+    LS_TRY(reduce_on_device(comm, x));
+    y = device_block();
+    if (self->rank == 0) {
+        LS_TRY(ls_all_reduce(comm, x, x, COUNT, LS_F32, LS_SUM, &work));
+        LS_TRY(ls_send(comm, y, COUNT, LS_F32, 1, 0, NULL));
+        LS_TRY(ls_work_wait(work));
+    } else {
+        LS_TRY(ls_recv(comm, y, COUNT, LS_F32, 0, 0, NULL));
+        LS_TRY(reduce_on_device(comm, x));
+    }
+    accel_free(on_device_accel(), y);
+    end(comm, x);
+    return LS_OK;
+}
+
+static void a_message_does_not_wait_for_an_operation_of_nccl(void **state)
+{
+    LS_UNUSED(state);
+    run(2, message_beside_body, NULL, "", 20000, NULL);
+}
+
 /* An abort would also end what NCCL still sends to the others, which are in the operation. */
 static ls_status orderly_body(const ls_test_rank *self, void *arg)
 {
@@ -641,6 +672,7 @@ int main(void)
         cmocka_unit_test(operations_of_two_groups_keep_the_order_of_the_calls),
         cmocka_unit_test(ranks_that_call_different_operations_are_named),
         cmocka_unit_test(two_ranks_exchange_a_message),
+        cmocka_unit_test(a_message_does_not_wait_for_an_operation_of_nccl),
         cmocka_unit_test(communicators_are_aborted_only_with_operations),
         cmocka_unit_test(a_broken_group_leaves_the_others_usable),
         cmocka_unit_test(memory_is_registered_once_until_it_is_removed),

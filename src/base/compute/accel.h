@@ -40,7 +40,8 @@ struct ls_queue {
 /* The queues that every accelerator has. */
 typedef enum accel_queue_id {
     ACCEL_COMPUTE,       /* operators, in the order of the program */
-    ACCEL_COMMUNICATION, /* collectives; of high priority where the accelerator has priorities */
+    ACCEL_COMMUNICATION, /* collectives of NCCL, which wait for other ranks; of high priority */
+    ACCEL_STAGING,       /* copies of operations through host memory, likewise */
     ACCEL_COPY,          /* batches on their way to the accelerator */
     ACCEL_QUEUES
 } accel_queue_id;

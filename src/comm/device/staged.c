@@ -284,7 +284,7 @@ static ls_status mark_begin(staged_op *op)
     if (!b->op.is_traced || b->began != NULL)
         return LS_OK;
     b->began = op->began;
-    return accel_event_record(op->began, accel_queue(op->owner, ACCEL_COMMUNICATION));
+    return accel_event_record(op->began, accel_queue(op->owner, ACCEL_STAGING));
 }
 
 /* The next piece to its block, if that is free. */
@@ -306,7 +306,7 @@ static bool try_load(staging *s, staged_op *op)
             st = staging_copy_side(op, &op->src, at, (char *)(uintptr_t)c->src,
                                    b->memory + staging_places_of(op, at).src, ACCEL_TO_HOST);
         if (st == LS_OK)
-            st = accel_event_record(b->event, accel_queue(op->owner, ACCEL_COMMUNICATION));
+            st = accel_event_record(b->event, accel_queue(op->owner, ACCEL_STAGING));
     }
     if (st != LS_OK) {
         fail(op, st, "the copy to the host");
@@ -365,7 +365,7 @@ static bool try_store(staging *s, staged_op *op)
             st = staging_copy_side(op, &op->dst, at, op->work->b.op.dst,
                                    b->memory + staging_places_of(op, at).dst, ACCEL_TO_DEVICE);
         if (st == LS_OK)
-            st = accel_event_record(b->event, accel_queue(op->owner, ACCEL_COMMUNICATION));
+            st = accel_event_record(b->event, accel_queue(op->owner, ACCEL_STAGING));
         if (st != LS_OK) {
             fail(op, st, "the copy to the device");
             return false;
@@ -386,7 +386,7 @@ static ls_status copy_alone(staged_op *op)
         return LS_OK;
     op->has_copies = true;
     LS_TRY(mark_begin(op));
-    return accel_copy(accel_queue(op->owner, ACCEL_COMMUNICATION), c->dst, c->src, bytes,
+    return accel_copy(accel_queue(op->owner, ACCEL_STAGING), c->dst, c->src, bytes,
                       ACCEL_ON_DEVICE);
 }
 
@@ -400,7 +400,7 @@ static bool try_finish(staged_op *op)
     if (op->n_pieces == 0)
         st = copy_alone(op);
     if (st == LS_OK)
-        st = accel_event_record(op->end, accel_queue(op->owner, ACCEL_COMMUNICATION));
+        st = accel_event_record(op->end, accel_queue(op->owner, ACCEL_STAGING));
     if (st != LS_OK) {
         fail(op, st, "the copy of the result");
         return false;
@@ -583,7 +583,7 @@ void staged_host_done(ls_work *w, ls_status status, const char *text)
 /* Without a device there is nothing to wait for: is_quiet() finds it lost. */
 static void mark_end(staged_op *op)
 {
-    if (accel_event_record(op->end, accel_queue(op->owner, ACCEL_COMMUNICATION)) != LS_OK)
+    if (accel_event_record(op->end, accel_queue(op->owner, ACCEL_STAGING)) != LS_OK)
         ls_log(LS_LOG_DEBUG, "comm", "the copies of a broken group: %s", ls_last_error());
 }
 

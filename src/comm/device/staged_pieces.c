@@ -161,7 +161,7 @@ staging_places staging_places_of(const staged_op *op, size_t at)
 ls_status staging_copy_side(staged_op *op, const coll_side *side, size_t at, char *device,
                             uint8_t *host, accel_direction direction)
 {
-    ls_queue *queue = accel_queue(op->owner, ACCEL_COMMUNICATION);
+    ls_queue *queue = accel_queue(op->owner, ACCEL_STAGING);
     const size_t size = ls_dtype_size(op->work->b.op.dtype);
     const bool is_whole = op->n_pieces == 1; // parts are contiguous on both sides
     const int n = is_whole ? side->n_parts > 0 : side->n_parts;

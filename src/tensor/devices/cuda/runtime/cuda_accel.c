@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_accel.c - the accelerator of base/compute/accel.h over gpu.h: three streams, memory, events,
+ * cuda_accel.c - the accelerator of base/compute/accel.h over gpu.h: streams, memory, events,
  * and the errors of the runtime. The device, the loader, ddp and collectives call it through
  * accel.h, from any thread. No call of gpu.h is made under `lock`.
  */
@@ -707,7 +707,7 @@ static ls_status open_queues(cuda_accel *a)
     for (int i = 0; i < ACCEL_QUEUES; i++) {
         gpu_stream *stream = NULL;
 
-        LS_TRY(checked(a, stream_create, &stream, i == ACCEL_COMMUNICATION));
+        LS_TRY(checked(a, stream_create, &stream, i == ACCEL_COMMUNICATION || i == ACCEL_STAGING));
         a->base.queues[i] = (ls_queue){.accel = &a->base, .native = stream};
     }
     LS_TRY(checked(a, stream_create, &a->clock_stream, true));
