@@ -7,6 +7,7 @@
 #include "comm/on_device.h"
 #include "comm/scene.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/text.h"
 
@@ -157,6 +158,48 @@ static void an_abort_that_takes_long_does_not_delay_the_error(void **state)
 }
 
 /* --- failures of NCCL --- */
+
+/* Each allocation of an abort fails in turn on rank 0, also that for the thread that would end the
+ * communicator. NCCL goes on to write to the memory of an operation that is not aborted. */
+static ls_status no_memory_body(const ls_test_rank *self, void *arg)
+{
+    int64_t n_rounds = 1;
+    ls_comm *comm;
+    float *x;
+
+    LS_UNUSED(arg);
+    LS_TRY(begin(self, &comm, &x));
+    for (int64_t i = 0; i < n_rounds; i++) {
+        uint64_t n_before;
+        ls_comm *part;
+        ls_work *work;
+
+        LS_TRY(ls_comm_split(comm, 0, 0, &part));
+        LS_TRY(reduce_on_device(part, x));
+        LS_TRY(ls_all_reduce(part, x, x, COUNT, LS_F32, LS_SUM, &work));
+        LS_TRY(ls_barrier(comm, NULL)); // both ranks have called it
+        if (self->rank == 0) {
+            n_before = ls_alloc_count();
+            ls_alloc_fail_at((uint64_t)i);
+            ls_comm_abort(part, "enough");
+            ls_alloc_fail_at(0);
+            LS_CHECK(fake_count("fake_nccl_n_aborted") == i + 1);
+            n_rounds = i > 0 ? n_rounds : 1 + (int64_t)(ls_alloc_count() - n_before);
+        }
+        LS_TRY(ls_broadcast(comm, &n_rounds, &n_rounds, 1, LS_I64, 0, NULL));
+        ls_comm_abort(part, "enough");
+        LS_CHECK(ls_work_wait(work) == LS_ECANCELED);
+        ls_comm_destroy(part);
+    }
+    end(comm, x);
+    return LS_OK;
+}
+
+static void an_operation_is_aborted_without_memory_for_a_thread(void **state)
+{
+    LS_UNUSED(state);
+    run(2, no_memory_body, NULL, "hang=2", 20000, NULL);
+}
 
 static ls_status failing_body(const ls_test_rank *self, void *arg)
 {
@@ -665,6 +708,7 @@ int main(void)
         cmocka_unit_test(a_killed_rank_is_named_in_time),
         cmocka_unit_test(an_abort_that_takes_long_does_not_delay_the_error),
         cmocka_unit_test(an_operation_that_hangs_ends_by_its_timeout),
+        cmocka_unit_test(an_operation_is_aborted_without_memory_for_a_thread),
         cmocka_unit_test(nccl_is_rarely_asked_while_an_operation_runs),
         cmocka_unit_test(an_asynchronous_error_breaks_the_group_on_every_rank),
         cmocka_unit_test(a_failure_to_connect_says_what_to_do),

@@ -127,7 +127,8 @@ void nccl_memory_end(backend_group *g, bool is_aborted);
 /* --- nccl_ending.c --- */
 
 /* Ends the communicator in a thread, by abort or after its operations; at most wait_ms are spent
- * waiting for the end. False: it has not ended yet; nccl_endings_join() waits again. */
+ * waiting for the end. False: it has not ended yet; nccl_endings_join() waits again. An abort for
+ * which there is no thread is made here. */
 bool nccl_end(backend_state *s, accel *owner, nccl_comm *comm, bool is_abort, int64_t wait_ms);
 /* Waits at most timeout_ms for those of the accelerator, NULL: for all; the threads that remain go
  * on alone. */

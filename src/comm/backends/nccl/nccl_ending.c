@@ -119,11 +119,15 @@ bool nccl_end(backend_state *s, accel *owner, nccl_comm *comm, bool is_abort, in
 {
     nccl_ending *e = make_ending(s, owner, comm, is_abort);
 
-    if (e == NULL)
-        return false;
-    if (!start_thread(e)) {
-        free_ending(e);
-        return false;
+    if (e == NULL || !start_thread(e)) {
+        if (e != NULL)
+            free_ending(e);
+        // its operations would go on, and so would all that waits for the accelerator
+        if (is_abort) {
+            nccl_bind(owner);
+            (void)s->api->abort(comm);
+        }
+        return is_abort;
     }
     e->next = s->endings;
     s->endings = e;
