@@ -59,6 +59,7 @@ typedef struct gpu_host {
      * GPU_HOST_RECORD=FILE: name, blocks and threads of each launch are written to the file, for a
      * card with the multiprocessors of an H100. */
     bool is_dry;
+    void (*in_capture_begin)(void); /* called by each gpu_capture_begin(); NULL: nothing */
 
     /* named_waits.c: the accelerator, since the module was loaded */
     const char *dropped;                 /* waits of this name do nothing; NULL: all work */

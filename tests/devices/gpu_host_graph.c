@@ -46,6 +46,8 @@ gpu_error gpu_capture_begin(gpu_stream *stream)
 
     if (stream->recorded != NULL)
         return gpu_host_refuse_stream(stream);
+    if (state()->in_capture_begin != NULL)
+        state()->in_capture_begin();
     graph = gpu_host_make(sizeof(*graph), &state()->n_graphs);
     if (graph == NULL)
         return HOST_OUT_OF_MEMORY;

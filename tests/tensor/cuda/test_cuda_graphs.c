@@ -397,6 +397,32 @@ static void a_card_that_is_lost_in_a_graph_is_reported_as_lost(void **state)
     close_setup(&s);
 }
 
+static accel *the_accel;
+
+/* As a call of another thread at this moment. */
+static void find_loss(void)
+{
+    size_t bytes;
+
+    gpu->is_lost = true;
+    assert_int_equal(accel_memory(the_accel, &bytes, &bytes), LS_ESYSTEM);
+    gpu->is_lost = false;
+    gpu->in_capture_begin = NULL;
+}
+
+/* No lock is left: the calls after it fail, and do not wait. */
+static void a_loss_that_is_found_while_a_segment_begins_fails_the_call(void **state)
+{
+    setup s = open_setup();
+
+    LS_UNUSED(state);
+    the_accel = s.base;
+    gpu->in_capture_begin = find_loss;
+    assert_failed(LS_ESYSTEM, accel_fill(s.queue, s.block, 'a', BYTES), "memory_info failed");
+    assert_failed(LS_ESYSTEM, accel_synchronize(s.base, "test: lost"), "memory_info failed");
+    close_setup(&s);
+}
+
 static void work_that_nothing_waited_for_runs_before_the_accelerator_is_closed(void **state)
 {
     cuda_accel *a = accel_testing_open(0, true);
@@ -506,6 +532,7 @@ int main(void)
         cmocka_unit_test(a_call_that_cannot_be_recorded_is_found_after_it),
         cmocka_unit_test(a_failed_launch_leaves_the_rest_of_its_segment),
         cmocka_unit_test(a_card_that_is_lost_in_a_graph_is_reported_as_lost),
+        cmocka_unit_test(a_loss_that_is_found_while_a_segment_begins_fails_the_call),
         cmocka_unit_test(work_that_nothing_waited_for_runs_before_the_accelerator_is_closed),
         cmocka_unit_test(any_thread_may_end_a_segment),
         cmocka_unit_test(threads_that_queue_work_at_the_same_time_keep_their_order),

@@ -148,11 +148,13 @@ static ls_status check_graphs(cuda_accel *a, gpu_error error, const char *call)
 ls_status cuda_accel_begin(cuda_accel *a, const graph_node *node)
 {
     const char *call = NULL;
-    gpu_error e = 0;
+    gpu_error e;
 
-    if (a->graphs != NULL && !is_lost(a))
-        e = graphs_enter(a->graphs, node, &call);
-    return check_graphs(a, e, call);
+    if (a->graphs == NULL || is_lost(a))
+        return cuda_accel_check(a, 0, "");
+    e = graphs_enter(a->graphs, node, &call);
+    // A loss that another thread finds meanwhile is returned by cuda_accel_end(), which unlocks.
+    return e == 0 ? LS_OK : check_graphs(a, e, call);
 }
 
 ls_status cuda_accel_end(cuda_accel *a, gpu_error error, const char *call)
