@@ -663,6 +663,29 @@ static void memory_is_of_nccl_where_it_has_some(void **state)
     run(2, allocated_body, &has_memory[0], "no_alloc", 20000, NULL);
 }
 
+/* It has no operations for which memory would be registered, and nothing waits for the work of the
+ * accelerator before NCCL frees it. */
+static ls_status alone_body(const ls_test_rank *self, void *arg)
+{
+    ls_comm *comm;
+    ls_comm *alone;
+    float *x;
+
+    LS_UNUSED(arg);
+    LS_TRY(begin(self, &comm, &x));
+    LS_TRY(ls_comm_split(comm, self->rank, 0, &alone));
+    LS_CHECK(comm_alloc_memory(alone, on_device_accel(), COUNT * sizeof(float)) == NULL);
+    ls_comm_destroy(alone);
+    end(comm, x);
+    return LS_OK;
+}
+
+static void a_group_of_one_rank_has_no_memory_of_nccl(void **state)
+{
+    LS_UNUSED(state);
+    run(2, alone_body, NULL, "", 20000, NULL);
+}
+
 /* --- the end of communicators --- */
 
 static ls_status ending_body(const ls_test_rank *self, void *arg)
@@ -722,6 +745,7 @@ int main(void)
         cmocka_unit_test(memory_is_registered_once_until_it_is_removed),
         cmocka_unit_test(memory_is_registered_on_all_ranks_or_on_none),
         cmocka_unit_test(memory_is_of_nccl_where_it_has_some),
+        cmocka_unit_test(a_group_of_one_rank_has_no_memory_of_nccl),
         cmocka_unit_test(registrations_end_before_the_device_is_closed),
         cmocka_unit_test(memory_is_not_registered_after_a_failure),
         cmocka_unit_test(a_communicator_ends_before_its_device_is_closed),

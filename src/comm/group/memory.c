@@ -85,7 +85,8 @@ void *comm_alloc_memory(ls_comm *comm, struct accel *owner, size_t bytes)
     allocation *a;
     void *memory;
 
-    if (e->is_forked || e->parts.backend == NULL || e->parts.ops->alloc_device == NULL)
+    // as comm_remove_memory(), which waits for the accelerator before the backend frees the memory
+    if (e->is_forked || comm->backend == NULL || e->parts.ops->alloc_device == NULL)
         return NULL;
     a = ls_calloc(1, sizeof(*a));
     if (a == NULL)
