@@ -266,13 +266,13 @@ static void a_failure_to_connect_says_what_to_do(void **state)
 {
     // NCCL's text and the advice, for each error of nccl_fake.c
     static const char *const wants[] = {
-        "no socket interface found; set NCCL_SOCKET_IFNAME",
+        "no socket interface found; unset NCCL_SOCKET_IFNAME, or set it",
         "CUDA device 4000; two ranks use one GPU: start one rank for each GPU",
-        "33030532 bytes; /dev/shm is too small: mount it with size=8G",
+        "33030532 bytes; /dev/shm is too small: mount -o remount,size=8G",
         "No space left on device; /dev/shm is too small",
         "CUDA runtime version'; the driver is too old for this NCCL",
         "these two devices'; NCCL_P2P_DISABLE=1 works around it",
-        "Connection refused; allow connections between the hosts",
+        "Connection refused; allow connections in the firewall",
         "'out of memory'; nvidia-smi shows which process uses the memory",
         "an error of another kind; NCCL_DEBUG=WARN shows more",
     };

@@ -7,6 +7,7 @@
 #include "diagnose/gpu/nccl_try.h"
 
 #include "base/library.h"
+#include "base/nccl_advice.h"
 #include "base/text.h"
 #include "diagnose/child.h"
 #include "diagnose/gpu/gpu_probe.h"
@@ -53,30 +54,10 @@ typedef struct libraries {
     const char *nccl;
 } libraries;
 
-/* Parts of NCCL's warnings, and what to do. */
-static const struct {
-    const char *part;
-    const char *fix;
-} fixes[] = {
-    {"no socket interface", "unset NCCL_SOCKET_IFNAME   # or name an interface of: ip -br addr"},
-    {"Duplicate GPU", "start at most one rank for each GPU"},
-    {"/dev/shm", "mount -o remount,size=8G /dev/shm   # docker run --shm-size=8g"},
-    {"No space left", "mount -o remount,size=8G /dev/shm   # docker run --shm-size=8g"},
-    {"driver version",
-     "install a driver for this CUDA: nvidia-smi shows the version that it needs"},
-    {"peer access", "NCCL_P2P_DISABLE=1   # or disable ACS in the firmware"},
-    {"P2P", "NCCL_P2P_DISABLE=1   # or disable ACS in the firmware"},
-    {"out of memory", "nvidia-smi   # which process uses the memory"},
-    {"Connection refused", "NCCL_SOCKET_IFNAME=lo   # or allow connections in the firewall"},
-};
-
 const char *nccl_fix(const char *message)
 {
-    for (size_t i = 0; i < LS_COUNT_OF(fixes); i++) {
-        if (strstr(message, fixes[i].part) != NULL)
-            return fixes[i].fix;
-    }
-    return "NCCL_DEBUG=INFO lockstep check --gpu-check   # or: --backend native";
+    return nccl_advice(message,
+                       "NCCL_DEBUG=INFO lockstep check --gpu-check   # or: --backend native");
 }
 
 static ls_status load(const libraries *from, api *a)

@@ -5,6 +5,8 @@
  */
 #include "comm/backends/nccl/nccl_api.h"
 
+#include "base/nccl_advice.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -125,37 +127,14 @@ const nccl_api *nccl_loaded(void)
 
 /* --- errors --- */
 
-/* Parts of NCCL's messages, and what to do. */
-static const struct {
-    const char *part;
-    const char *advice;
-} advices[] = {
-    {"no socket interface", "set NCCL_SOCKET_IFNAME to an interface of `ip -br addr`"},
-    {"Duplicate GPU", "two ranks use one GPU: start one rank for each GPU"},
-    {"/dev/shm", "/dev/shm is too small: mount it with size=8G, docker run --shm-size=8g"},
-    {"No space left", "/dev/shm is too small: mount it with size=8G, docker run --shm-size=8g"},
-    {"driver version", "the driver is too old for this NCCL: nvidia-smi shows its CUDA version"},
-    {"peer access", "NCCL_P2P_DISABLE=1 works around it"},
-    {"Connection refused", "allow connections between the hosts, or set NCCL_SOCKET_IFNAME"},
-    {"out of memory", "nvidia-smi shows which process uses the memory"},
-};
-
-static const char *find_advice(const char *text)
-{
-    for (size_t i = 0; i < sizeof(advices) / sizeof(advices[0]); i++) {
-        if (strstr(text, advices[i].part) != NULL)
-            return advices[i].advice;
-    }
-    return "NCCL_DEBUG=WARN shows more";
-}
-
 void nccl_explain(const nccl_api *api, nccl_comm *comm, int result, const char *what, char *buf,
                   size_t n)
 {
     const char *last = api->last_error(comm);
     const bool has_last = last != NULL && *last != '\0';
 
+    last = has_last ? last : "";
     (void)snprintf(buf, n, "NCCL %d.%d.%d, %s: %s%s%.300s; %s", api->version / 10000,
                    api->version / 100 % 100, api->version % 100, what, api->error_string(result),
-                   has_last ? ": " : "", has_last ? last : "", find_advice(has_last ? last : ""));
+                   has_last ? ": " : "", last, nccl_advice(last, "NCCL_DEBUG=WARN shows more"));
 }
