@@ -339,6 +339,9 @@ static int start(batch *b)
 
 static void enqueue_late(nccl_comm *c)
 {
+    const item *it = c->late->items;
+
+    fake_select_card(it->src != NULL ? it->src : it->dst); // any thread may poll
     if (enqueue(c->late) != NCCL_SUCCESS)
         give_up("a late call fails");
     c->late = NULL;

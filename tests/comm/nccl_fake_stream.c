@@ -33,6 +33,12 @@ static const gpu_host *host(void)
     return state;
 }
 
+void fake_select_card(const void *p)
+{
+    if (host()->device_set(host()->pointer_device(p)) != 0)
+        abort();
+}
+
 void *fake_alloc_host(void *stream, size_t bytes)
 {
     LS_UNUSED(stream);

@@ -9,6 +9,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* The card of this device memory becomes that of the calling thread. */
+void fake_select_card(const void *p);
+
 /* Host memory for copies; NULL: there is none. */
 void *fake_alloc_host(void *stream, size_t bytes);
 void fake_free_host(void *stream, void *block);

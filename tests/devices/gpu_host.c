@@ -57,6 +57,7 @@ static gpu_host state = {
     .total_bytes = (size_t)1 << 30,
     .busy_percent = 50,
     .launch_host = gpu_launch_host,
+    .device_set = gpu_device_set,
     .pointer_device = gpu_pointer_device,
     .allocate = gpu_malloc,
     .release = gpu_free,

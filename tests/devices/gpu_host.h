@@ -72,7 +72,8 @@ typedef struct gpu_host {
 
     uint64_t n_allocations; /* of device memory, since then */
     gpu_error (*launch_host)(gpu_stream *stream, void (*fn)(void *arg), void *arg); /* of gpu.h, */
-    int (*pointer_device)(const void *p); /* for the NCCL of the tests */
+    gpu_error (*device_set)(int index); /* for the NCCL of the tests */
+    int (*pointer_device)(const void *p);
     gpu_error (*allocate)(void **out, size_t bytes);
     gpu_error (*release)(void *start);
     void *(*address)(const void *p, size_t bytes); /* gpu_host_address() */

@@ -147,6 +147,12 @@ static void float16_convolutions_have_plans(void **state)
     check_type(LS_F16);
 }
 
+static void float64_convolutions_have_plans(void **state)
+{
+    LS_UNUSED(state);
+    check_type(LS_F64);
+}
+
 static dnn_graph first_graph(ls_dtype type)
 {
     const convolution c = convolution_for(&shapes[1], type);
@@ -236,6 +242,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(float32_convolutions_have_plans),
         cmocka_unit_test(bfloat16_convolutions_have_plans),
         cmocka_unit_test(float16_convolutions_have_plans),
+        cmocka_unit_test(float64_convolutions_have_plans),
         cmocka_unit_test(a_convolution_without_tf32_has_other_plans),
         cmocka_unit_test(a_plan_is_read_from_its_text),
         cmocka_unit_test(a_graph_without_plan_is_named),
