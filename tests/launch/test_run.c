@@ -282,19 +282,26 @@ static void a_full_disk_behind_stdout_is_an_error_that_is_named(void **state)
 }
 
 /* As with a checkpoint that takes its time. */
-static void ranks_end_in_good_order_where_stdout_is_full(void **state)
+static void ranks_end_in_good_order_where_stdout_takes_no_more(void **state)
 {
-    char line[256];
-    job *j;
+    static const struct {
+        const char *reader;
+        int code;
+    } cases[] = {{">/dev/full", 1}, {"| head -1; exit ${PIPESTATUS[0]}", 141}};
+    char line[320];
 
     LS_UNUSED(state);
-    text_format(line, sizeof(line),
-                "exec %s run sh -c 'trap \"sleep 1; echo saved >&2; exit\" TERM; "
-                "while :; do echo y; done' >/dev/full",
-                JOB_TOOL);
-    j = job_start(JOB_LIST("sh", "-c", line), NULL);
-    job_expect_code(j, 1);
-    job_expect(j, job_printed(j, 1, "saved\n"));
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        job *j;
+
+        text_format(line, sizeof(line),
+                    "%s run -n 2 sh -c 'trap \"sleep 1; echo saved >&2; exit\" TERM; "
+                    "while :; do echo y; done' %s",
+                    JOB_TOOL, cases[i].reader);
+        j = job_start(JOB_LIST("bash", "-c", line), NULL);
+        job_expect_code(j, cases[i].code);
+        job_expect(j, job_printed(j, 1, "saved\n"));
+    }
 }
 
 /* --- terminals --- */
@@ -670,7 +677,7 @@ int main(void)
         test(rank_failure_is_handled_while_output_is_not_read),
         test(closed_reader_ends_the_job),
         test(a_full_disk_behind_stdout_is_an_error_that_is_named),
-        test(ranks_end_in_good_order_where_stdout_is_full),
+        test(ranks_end_in_good_order_where_stdout_takes_no_more),
         test(terminal_gets_colours_and_only_rank_0_has_its_width),
         test(a_stopped_terminal_does_not_stop_the_launcher),
         test(stdin_reaches_rank_0_only),

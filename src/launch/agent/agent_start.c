@@ -177,7 +177,7 @@ static bool has_job(const agent *a)
 
 /*
  * A closed reader ends the job as it ends any program that writes. A full disk or a lost terminal
- * is an error: it is reported, and the ranks get their time to save their state.
+ * is an error: it is reported. The ranks get their time to save their state.
  */
 static void on_lost_output(void *arg, int which, int error)
 {
@@ -188,14 +188,12 @@ static void on_lost_output(void *arg, int which, int error)
             agent_remote_lose(&a->starter, "the starter does not read the output of this agent");
         return;
     }
-    if (error == 0 && has_job(a))
-        agent_stop(a, SIGPIPE);
-    if (error == 0 || a->outcome.has_lost_output)
-        return;
-    a->outcome.has_lost_output = true;
-    agent_note(&a->ctx, "cannot write what the ranks print to %s: %s; the job ends",
-               which == 0 ? "stdout" : "stderr", ls_errno_text(error));
-    if (has_job(a) && a->ctx.stop_signal == 0)
+    if (error != 0 && !a->outcome.has_lost_output) {
+        a->outcome.has_lost_output = true;
+        agent_note(&a->ctx, "cannot write what the ranks print to %s: %s; the job ends",
+                   which == 0 ? "stdout" : "stderr", ls_errno_text(error));
+    }
+    if (has_job(a) && a->ctx.stop_signal == 0) /* it comes again with every line of a rank */
         agent_stop(a, SIGPIPE);
 }
 
