@@ -111,6 +111,8 @@ static void play(const char *host, const char *mode, char *command, size_t n)
                         "Connection closed by 127.0.0.1 port 22\r\n");
         exit(255);
     }
+    if (strcmp(mode, "once") == 0 && !is_busy(host, 1))
+        play(host, "refused", command, n);
     holds_request = strcmp(mode, "held") == 0 || strcmp(mode, "bareheld") == 0;
     while (strcmp(mode, "later") == 0 && !may_go())
         usleep(10000);
