@@ -54,6 +54,13 @@ ls_status agent_logs_open(agent_output *o)
     return LS_OK;
 }
 
+void agent_logs_close_rank(rank_output *r)
+{
+    file_close(&r->log_fd[0]);
+    file_close(&r->log_fd[1]);
+    file_close(&r->error_fd);
+}
+
 ls_status agent_logs_open_rank(rank_output *r, char *error_path, size_t n)
 {
     const agent_spec *spec = r->owner->ctx->spec;
@@ -62,7 +69,8 @@ ls_status agent_logs_open_rank(rank_output *r, char *error_path, size_t n)
                              rank_list_streams(&spec->job->tee, r->local_rank);
 
     if (spec->job->argv == NULL)
-        return LS_OK; /* a function returns its error */
+        return LS_OK;         /* a function returns its error */
+    agent_logs_close_rank(r); /* of a process that could not be started */
     if (logs->fd < 0)
         return error_file_make(&r->error_fd, error_path, n);
     LS_TRY(log_folder_add_rank(logs, r->attempt, r->local_rank));
@@ -72,13 +80,6 @@ ls_status agent_logs_open_rank(rank_output *r, char *error_path, size_t n)
                                           &r->log_fd[which]));
     log_folder_path(logs, r->attempt, r->local_rank, error_name, error_path, n);
     return LS_OK;
-}
-
-void agent_logs_close_rank(rank_output *r)
-{
-    file_close(&r->log_fd[0]);
-    file_close(&r->log_fd[1]);
-    file_close(&r->error_fd);
 }
 
 /* A full disk costs the rest of this file, not the job. */
