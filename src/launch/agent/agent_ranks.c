@@ -419,6 +419,7 @@ void agent_close_ranks(agent *a)
     agent_containment_end_ranks(&a->containment);
     for (int i = 0; i < a->ctx.spec->n_ranks; i++)
         close_rank(&a->ranks[i]);
+    agent_containment_sweep(&a->containment);
     agent_output_free_ranks(&a->output);
     agent_reset_ranks(a);
     stream_mux_close(&a->link.streams);

@@ -325,7 +325,6 @@ void agent_close(agent *a)
     agent_status_close(&a->status);
     if (a->ranks != NULL)
         agent_close_ranks(a);
-    agent_containment_sweep(&a->containment);
     agent_containment_end_job(&a->containment);
     agent_containment_close(&a->containment);
     agent_link_close(&a->link); /* before the hosts: their agents then know that the job is over */
