@@ -460,6 +460,7 @@ static void missing_streams_do_no_harm(void **state)
 
 static void many_ranks_need_more_descriptors_than_users_have(void **state)
 {
+    static const char *const more[] = {"--elastic", "--log-dir /nowhere"};
     job *j =
         job_start(JOB_LIST("sh", "-c", "ulimit -S -n 40; exec " JOB_TOOL " run -n 24 true"), NULL);
 
@@ -472,6 +473,15 @@ static void many_ranks_need_more_descriptors_than_users_have(void **state)
                                   "open files, but at most 40 are allowed: raise the hard "
                                   "limit (ulimit -Hn"));
     job_expect_gone(j);
+    for (size_t i = 0; i < LS_COUNT_OF(more); i++) {
+        char line[512];
+
+        text_format(line, sizeof(line), "ulimit -n 192; exec %s run %s -n 24 true", JOB_TOOL,
+                    more[i]);
+        j = job_start(JOB_LIST("sh", "-c", line), NULL);
+        job_expect_code(j, 1);
+        job_expect(j, job_printed(j, 1, "24 ranks on this host need 216 open files"));
+    }
     // The number that it names is enough.
     j = job_start(
         JOB_LIST("sh", "-c", "ulimit -n 192; exec " JOB_TOOL " run -n 24 " JOB_ACTOR " steps 3"),

@@ -92,9 +92,12 @@ static rlim_t count_remote_descriptors(const agent_spec *spec)
 
 static ls_status raise_descriptor_limit(const agent_spec *spec)
 {
-    const rlim_t least = AGENT_FILES_LEAST + AGENT_FILES_LEAST_RANK * (rlim_t)spec->n_ranks;
+    const rlim_t n_ranks = (rlim_t)spec->n_ranks;
+    /* A connection to the store of members, and log files, of which one replaces the error file. */
+    const rlim_t n_more = n_ranks * ((spec->rendezvous.min_ranks > 0) + agent_logs_has_files(spec));
+    const rlim_t least = AGENT_FILES_LEAST + AGENT_FILES_LEAST_RANK * n_ranks + n_more;
     const rlim_t enough =
-        AGENT_FILES + AGENT_FILES_RANK * (rlim_t)spec->n_ranks + count_remote_descriptors(spec);
+        AGENT_FILES + AGENT_FILES_RANK * n_ranks + n_more + count_remote_descriptors(spec);
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= enough)

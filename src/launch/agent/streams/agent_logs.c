@@ -39,13 +39,19 @@ bool agent_logs_is_teed(const rank_output *r, int which)
             (RANK_STDOUT << which)) != 0;
 }
 
+bool agent_logs_has_files(const agent_spec *spec)
+{
+    return spec->capture &&
+           (spec->job->log_dir != NULL || !rank_list_is_empty(&spec->job->redirect) ||
+            !rank_list_is_empty(&spec->job->tee));
+}
+
 ls_status agent_logs_open(agent_output *o)
 {
     const agent_spec *spec = o->ctx->spec;
     const char *name = spec->job->run_id != NULL ? spec->job->run_id : o->ctx->place.job;
 
-    if (!spec->capture || (spec->job->log_dir == NULL && rank_list_is_empty(&spec->job->redirect) &&
-                           rank_list_is_empty(&spec->job->tee)))
+    if (!agent_logs_has_files(spec))
         return LS_OK;
     if (spec->job->log_dir != NULL)
         return ls_context(log_folder_create(spec->job->log_dir, name, &o->logs), "--log-dir");
