@@ -78,7 +78,7 @@ ls_status agent_logs_open_rank(rank_output *r, char *error_path, size_t n)
         return LS_OK;         /* a function returns its error */
     agent_logs_close_rank(r); /* of a process that could not be started */
     if (logs->fd < 0)
-        return error_file_make(&r->error_fd, error_path, n);
+        return error_file_make(spec->job->isolate, &r->error_fd, error_path, n);
     LS_TRY(log_folder_add_rank(logs, r->attempt, r->local_rank));
     for (int which = 0; which < 2; which++)
         if ((written & (RANK_STDOUT << which)) != 0)
