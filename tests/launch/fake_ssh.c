@@ -118,8 +118,11 @@ static void play(const char *host, const char *mode, char *command, size_t n)
         usleep(10000);
     if (strcmp(mode, "still") == 0)
         snprintf(command, n, "exec %s", getenv("FAKE_SSH_STILL"));
-    if (strcmp(mode, "bare") == 0 || strcmp(mode, "bareheld") == 0 || strcmp(mode, "other") == 0)
+    if (strcmp(mode, "bare") == 0 || strcmp(mode, "bareheld") == 0 || strcmp(mode, "other") == 0 ||
+        strcmp(mode, "full") == 0)
         strip(command, n);
+    if (strcmp(mode, "full") == 0) /* and without space for the agent */
+        replace(command, n, "exec /bin/sh", "ulimit -f 8; exec /bin/sh");
     if (strcmp(mode, "other") == 0)
         replace(command, n, "uname -m", "echo sparc64");
     if (strcmp(mode, "old") == 0)

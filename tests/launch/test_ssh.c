@@ -518,6 +518,10 @@ static void an_agent_travels_to_a_bare_host(void **state)
     job_expect(j, job_printed(j, 0, "rank 1| rank 1 has joined"));
     j = job_start(SHELL("ls /dev/shm /tmp | grep 'lockstep[.]........$'"), NULL);
     job_expect_code(j, 1); /* nothing of it is left */
+    j = start_on("127.0.0.2:1,127.0.0.3:1", NULL, SHELL("true"),
+                 JOB_LIST("FAKE_SSH=127.0.0.3=full", "XDG_RUNTIME_DIR"));
+    expect_end(j, 1);
+    job_expect(j, job_printed(j, 1, "host 127.0.0.3: no space for the agent in /dev/shm"));
 }
 
 static void many_hosts_start_in_their_turn(void **state)
