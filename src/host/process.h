@@ -24,7 +24,8 @@
 
 /*
  * Open files of an agent, and of it for each rank. At least: a rank takes two pipes, a socket to
- * its shim, its flight recorder, its error file, PMI's socket and the connection to the hub.
+ * its shim, its flight recorder, its error file, PMI's socket and the connection to the hub; one
+ * more in elastic jobs, and one more with log files.
  */
 #define AGENT_FILES_LEAST      24
 #define AGENT_FILES_LEAST_RANK 7

@@ -10,6 +10,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "net/socket.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -17,7 +19,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define BATCH 64
+#define BATCH           64
+#define NO_FDS_PAUSE_MS 50
+#define LOG_PAUSE_MS    1000
 
 struct poll_watch {
     list_node node; /* in poller.watches or poller.dead */
@@ -26,6 +30,8 @@ struct poll_watch {
     bool is_dead;
     poll_fn fn;
     void *arg;
+    poll_timer resume;   /* of accepting after a pause */
+    int64_t last_log_ms; /* about that */
 };
 
 struct poller {
@@ -153,6 +159,25 @@ ls_status poller_change(poll_watch *w, unsigned events)
     return LS_OK;
 }
 
+static void resume_accepting(void *watch)
+{
+    if (poller_change(watch, POLL_READ) != LS_OK)
+        ls_log(LS_LOG_ERROR, "net", "cannot listen: %s", ls_last_error());
+}
+
+int poller_accept(poll_watch *w, const char *name)
+{
+    int fd;
+
+    if (net_accept(w->fd, &fd) == LS_OK)
+        return fd;
+    if (log_every(&w->last_log_ms, LOG_PAUSE_MS))
+        ls_log(LS_LOG_ERROR, name, "cannot accept connections for now: %s", ls_last_error());
+    if (poller_change(w, 0) == LS_OK)
+        poller_timer_set(w->owner, &w->resume, ls_now_ms() + NO_FDS_PAUSE_MS, resume_accepting, w);
+    return -1;
+}
+
 void poller_unwatch(poll_watch **watch)
 {
     struct epoll_event unused = {0};
@@ -162,6 +187,7 @@ void poller_unwatch(poll_watch **watch)
     if (w == NULL || w->is_dead)
         return;
     epoll_ctl(w->owner->epoll_fd, EPOLL_CTL_DEL, w->fd, &unused);
+    poller_timer_cancel(&w->resume);
     w->is_dead = true;
     list_remove(&w->node);
     if (w->owner->is_running)

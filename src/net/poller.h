@@ -36,6 +36,10 @@ void poller_forked(const poller *p);
 LS_MUST_USE ls_status poller_watch(poller *p, int fd, unsigned events, poll_fn fn, void *arg,
                                    poll_watch **out);
 LS_MUST_USE ls_status poller_change(poll_watch *w, unsigned events);
+/* For the function of a watch over a listening socket: accepts a connection, -1: there is none.
+ * When descriptors have run out, connections wait in the queue and the watch pauses; `name` is the
+ * component in the log line about that. */
+int poller_accept(poll_watch *w, const char *name);
 void poller_unwatch(poll_watch **w);        /* sets it to NULL, which is allowed */
 void poller_close(poll_watch **w, int *fd); /* and closes its descriptor, unless it is -1 */
 

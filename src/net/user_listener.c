@@ -16,7 +16,6 @@
 
 #define BACKLOG         4096
 #define ACCEPTS_A_ROUND 64
-#define NO_FDS_PAUSE_MS 50
 #define LOG_PAUSE_MS    1000
 #define QUESTIONS_MAX   64
 #define ANSWER_MS       5000
@@ -36,7 +35,6 @@ struct user_listener {
     int listen_fd;
     int spare_fd; /* closed during the lookup of a connection's user, which needs a descriptor */
     poll_watch *watch;
-    poll_timer resume; /* of accepting after a pause */
     question questions[QUESTIONS_MAX];
     int n_questions;
     uint32_t last_question;
@@ -100,16 +98,14 @@ static void set_expiry(user_listener *l)
         poller_timer_set(l->loop, &l->expiry, oldest->asked_ms + ANSWER_MS, on_expiry, l);
 }
 
-static void resume_listening(void *arg);
-
 /* The caller owns the returned connection. */
 static int end_question(user_listener *l, question *q)
 {
     const int fd = q->fd;
 
     q->fd = -1;
-    if (l->n_questions-- == QUESTIONS_MAX && !l->resume.is_set)
-        resume_listening(l);
+    if (l->n_questions-- == QUESTIONS_MAX && poller_change(l->watch, POLL_READ) != LS_OK)
+        ls_log(LS_LOG_ERROR, l->opt.name, "cannot listen: %s", ls_last_error());
     set_expiry(l);
     return fd;
 }
@@ -206,36 +202,17 @@ static void take_connection(user_listener *l, int fd)
     log_refusal(l, st);
 }
 
-static void resume_listening(void *arg)
-{
-    user_listener *l = arg;
-
-    if (l->n_questions < QUESTIONS_MAX && poller_change(l->watch, POLL_READ) != LS_OK)
-        ls_log(LS_LOG_ERROR, l->opt.name, "cannot listen: %s", ls_last_error());
-}
-
-/* Descriptors have run out. New connections wait in the listen queue. */
-static void pause_listening(user_listener *l)
-{
-    if (log_every(&l->last_refusal_ms, LOG_PAUSE_MS))
-        ls_log(LS_LOG_ERROR, l->opt.name, "cannot accept connections for now: %s", ls_last_error());
-    if (poller_change(l->watch, 0) == LS_OK)
-        poller_timer_set(l->loop, &l->resume, ls_now_ms() + NO_FDS_PAUSE_MS, resume_listening, l);
-}
-
 static void on_listener(void *arg, unsigned events)
 {
     user_listener *l = arg;
-    int fd = 0;
 
     LS_UNUSED(events);
-    for (int i = 0; i < ACCEPTS_A_ROUND && fd >= 0 && l->n_questions < QUESTIONS_MAX; i++) {
-        if (net_accept(l->listen_fd, &fd) != LS_OK) {
-            pause_listening(l);
+    for (int i = 0; i < ACCEPTS_A_ROUND && l->n_questions < QUESTIONS_MAX; i++) {
+        const int fd = poller_accept(l->watch, l->opt.name);
+
+        if (fd < 0)
             return;
-        }
-        if (fd >= 0)
-            take_connection(l, fd);
+        take_connection(l, fd);
     }
 }
 
@@ -278,7 +255,6 @@ void user_listener_close(user_listener *l)
 {
     if (l == NULL)
         return;
-    poller_timer_cancel(&l->resume);
     poller_timer_cancel(&l->expiry);
     for (int i = 0; i < QUESTIONS_MAX; i++)
         file_close(&l->questions[i].fd);

@@ -18,6 +18,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -628,6 +629,26 @@ static void check_with_promtool(const char *text)
     assert_int_equal(pclose(tool), 0);
 }
 
+/* It waits in the queue, and the launcher pauses between its attempts. */
+static void expect_an_answer_when_descriptors_are_there(job *j, int port)
+{
+    struct rlimit before;
+    struct rlimit few;
+    net_address at;
+    int fd;
+
+    assert_int_equal(prlimit(j->pid, RLIMIT_NOFILE, NULL, &before), 0);
+    few = before;
+    few.rlim_cur = 4;
+    assert_int_equal(prlimit(j->pid, RLIMIT_NOFILE, &few, NULL), 0);
+    assert_ok(net_address_parse("127.0.0.1", port, &at));
+    assert_ok(net_connect(&at, NET_STREAM, ls_deadline_ms(JOB_LONG_MS), &fd));
+    job_await_text(j, 1, "cannot accept connections for now");
+    assert_int_equal(prlimit(j->pid, RLIMIT_NOFILE, &before, NULL), 0);
+    (void)close(fd);
+    assert_non_null(strstr(get(port, "GET /metrics HTTP/1.0\r\n\r\n"), " 200 "));
+}
+
 static void metrics_are_served_on_loopback(void **state)
 {
     char port[16];
@@ -684,6 +705,7 @@ static void metrics_are_served_on_loopback(void **state)
         (void)get(number, long_request); // an answer or a reset, and the agent goes on
     }
     assert_non_null(strstr(get(number, "GET /metrics?a=b HTTP/1.0\r\n\r\n"), " 200 "));
+    expect_an_answer_when_descriptors_are_there(j, number);
     stop(j);
 }
 

@@ -111,13 +111,18 @@ static void play(const char *host, const char *mode, char *command, size_t n)
                         "Connection closed by 127.0.0.1 port 22\r\n");
         exit(255);
     }
+    if (strcmp(mode, "once") == 0 && !is_busy(host, 1))
+        play(host, "refused", command, n);
     holds_request = strcmp(mode, "held") == 0 || strcmp(mode, "bareheld") == 0;
     while (strcmp(mode, "later") == 0 && !may_go())
         usleep(10000);
     if (strcmp(mode, "still") == 0)
         snprintf(command, n, "exec %s", getenv("FAKE_SSH_STILL"));
-    if (strcmp(mode, "bare") == 0 || strcmp(mode, "bareheld") == 0 || strcmp(mode, "other") == 0)
+    if (strcmp(mode, "bare") == 0 || strcmp(mode, "bareheld") == 0 || strcmp(mode, "other") == 0 ||
+        strcmp(mode, "full") == 0)
         strip(command, n);
+    if (strcmp(mode, "full") == 0) /* and without space for the agent */
+        replace(command, n, "exec /bin/sh", "ulimit -f 8; exec /bin/sh");
     if (strcmp(mode, "other") == 0)
         replace(command, n, "uname -m", "echo sparc64");
     if (strcmp(mode, "old") == 0)

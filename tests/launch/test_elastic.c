@@ -5,8 +5,12 @@
  */
 #include "launch/job.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define STEPS  "200"
 #define STATE  "steps " STEPS " state"
@@ -171,6 +175,31 @@ static void other_losses_fail_as_usual(void **state)
     job_expect(j, job_printed(j, 1, "--elastic with --isolate"));
 }
 
+/* Its last line waits for the same line of other ranks while no process can be started. */
+static void lines_of_a_rank_that_cannot_be_replaced_are_printed(void **state)
+{
+    const struct rlimit few = {.rlim_cur = 4, .rlim_max = 4};
+    char gate[64];
+    char entry[80];
+    job *j;
+    int fd;
+
+    (void)state;
+    text_format(gate, sizeof(gate), "/tmp/lockstep-test-gate-%d", (int)getpid());
+    text_format(entry, sizeof(entry), "ELASTIC_GATE=%s", gate);
+    j = job_start_on_terminal(JOB_LIST(JOB_TOOL, "run", "-n", "3", "--elastic", "--max-restarts",
+                                       "1", ELASTIC_LOOP, STEPS, "1@20:hold", "1@21:forward"),
+                              JOB_LIST(entry));
+    job_await_text(j, 0, "hold of step 20");
+    assert_int_equal(prlimit(j->pid, RLIMIT_NOFILE, &few, NULL), 0);
+    fd = open(gate, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    job_await_text(j, 0, "rank 1 cannot be replaced: ");
+    (void)close(fd);
+    (void)unlink(gate);
+    job_await_end(j);
+    job_expect(j, WIFEXITED(j->status) && job_printed(j, 0, "forward of step 21"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +209,8 @@ int main(void)
         cmocka_unit_test_teardown(several_ranks_die, job_clean_up),
         cmocka_unit_test_teardown(a_stopped_rank_is_replaced, job_clean_up),
         cmocka_unit_test_teardown(too_few_ranks_end_the_job, job_clean_up),
+        cmocka_unit_test_teardown(lines_of_a_rank_that_cannot_be_replaced_are_printed,
+                                  job_clean_up),
         cmocka_unit_test_teardown(other_losses_fail_as_usual, job_clean_up),
     };
 

@@ -51,7 +51,7 @@ static void write_into_store(scene *s, const char *(*entries)[2])
     ls_thread_join(&thread);
 }
 
-static scene *begin_elastic(void)
+static scene *begin_elastic(int min_ranks)
 {
     static const char *ready[][2] = {
         {"ready/0", "1"}, {"ready/1", "1"}, {"ready/2", "1"}, {NULL, NULL}};
@@ -62,7 +62,7 @@ static scene *begin_elastic(void)
     assert_ok(net_key_random(&s->key));
     opt = options_of(s);
     opt.rendezvous.min_nodes = opt.rendezvous.max_nodes = 1;
-    opt.rendezvous.min_ranks = 1;
+    opt.rendezvous.min_ranks = min_ranks;
     begin_with(s, &opt);
     come_in(s, 0, RANKS);
     start(s, 1, RANKS, 1);
@@ -74,7 +74,7 @@ static scene *begin_elastic(void)
 static void a_rank_ends_while_the_others_meet(void **state)
 {
     static const char *asked[][2] = {{"ask/1", "0 1 1"}, {"ask/2", "0 1 1"}, {NULL, NULL}};
-    scene *s = begin_elastic();
+    scene *s = begin_elastic(1);
 
     (void)state;
     write_into_store(s, asked);
@@ -86,6 +86,19 @@ static void a_rank_ends_while_the_others_meet(void **state)
         assert_false(s->head->ranks[i].ended);
     assert_int_equal(head_rank_in_slot(s->head, 0), -1);
     assert_int_equal(head_slot_of_rank(s->head, 0), 1);
+    finish(s);
+}
+
+/* It leaves fewer than --elastic requires, and no other event follows. */
+static void the_end_of_a_rank_ends_the_job_where_too_few_are_left(void **state)
+{
+    scene *s = begin_elastic(2);
+
+    (void)state;
+    say_failure(&s->fakes[0], 1, 2, 137);
+    until(s, s->fakes[0].n[NODE_DROP] == 1);
+    say_left(&s->fakes[0], 1, 1);
+    until(s, s->fakes[0].n[NODE_ABORT] == 1);
     finish(s);
 }
 
@@ -216,7 +229,7 @@ static void other_texts_change_nothing(void **state)
         {"ask/-1", "0 1 1"},   {"ask/0x", "0 1 1"}, {"ask/3", "0 1 1"}, {"ask/", "0 1 1"},
         {"ask/4711", "0 1 1"}, {"ready/-1", "1"},   {"ready/", "1"},    {"seat/0/1", "refused"},
         {"view", "1"},         {"ask/1", "1 1 1"},  {NULL, NULL}};
-    scene *s = begin_elastic();
+    scene *s = begin_elastic(1);
 
     (void)state;
     write_into_store(s, texts);
@@ -232,6 +245,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_ends_while_the_others_meet),
+        cmocka_unit_test(the_end_of_a_rank_ends_the_job_where_too_few_are_left),
         cmocka_unit_test(two_hundred_ranks_get_their_places),
         cmocka_unit_test(other_texts_change_nothing),
     };

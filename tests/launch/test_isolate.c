@@ -78,6 +78,17 @@ static void reports_contain_pids_of_the_outer_namespace(void **state)
     job_expect_gone(j);
 }
 
+static void error_file_of_a_rank_is_in_the_report(void **state)
+{
+    job *j = job_start(JOB_LIST(JOB_TOOL, "run", "--isolate", "sh", "-c",
+                                "echo '{\"message\":\"boom\"}' >$TORCHELASTIC_ERROR_FILE; exit 3"),
+                       NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 3);
+    job_expect(j, job_printed(j, 1, "exited with code 3\n  its error: boom\n"));
+}
+
 static void restart_has_a_new_namespace(void **state)
 {
     job *j = job_start(JOB_LIST(JOB_TOOL, "run", "--isolate=pid", "-n", "2", "--max-restarts", "1",
@@ -283,6 +294,7 @@ int main(void)
         test(ranks_are_in_one_namespace_with_its_own_proc),
         test(ranks_read_each_others_memory),
         test(reports_contain_pids_of_the_outer_namespace),
+        test(error_file_of_a_rank_is_in_the_report),
         test(restart_has_a_new_namespace),
         test(agents_on_other_hosts_isolate_too),
         test(isolate_off_is_the_default),

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <signal.h>
+#include <unistd.h>
 
 #define test(name) cmocka_unit_test_teardown(name, job_clean_up)
 
@@ -110,6 +111,30 @@ static void of_a_shim_is_reported(void **state)
                       job_printed(j, 1, "the process that watches over it was killed"));
 }
 
+/* Also without a control group of the ranks, which an ordinary user may not have. */
+static void of_a_shim_leaves_nothing_beside_the_next_start(void **state)
+{
+    char script[256];
+    char seconds[32];
+    job *j;
+
+    LS_UNUSED(state);
+    text_format(seconds, sizeof(seconds), "%d.25", 400000 + (int)getpid());
+    text_format(script, sizeof(script),
+                "echo start $TORCHELASTIC_RESTART_COUNT; "
+                "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && { read line; exit; }; sleep %s & wait",
+                seconds);
+    j = job_start(JOB_LIST(JOB_TOOL, "run", "--max-restarts", "1", "sh", "-c", script), NULL);
+    job_await_text(j, 0, "start 0");
+    while (job_find_process(j, "sleep", seconds, "") == 0)
+        job_read_output(j, 5);
+    assert_int_equal(kill(job_find(j, JOB_SHIM, 0), SIGKILL), 0);
+    job_await_text(j, 0, "start 1");
+    job_expect(j, job_find_process(j, "sleep", seconds, "") == 0);
+    job_close_stdin(j);
+    job_await_end(j);
+}
+
 static void of_a_rank(void **state)
 {
     const job_part parts[] = {JOB_RANK};
@@ -184,6 +209,7 @@ int main(void)
         test(of_a_shim),
         test(of_the_launcher_of_stopped_shims),
         test(of_a_shim_is_reported),
+        test(of_a_shim_leaves_nothing_beside_the_next_start),
         test(of_a_rank),
         test(of_the_guardian_brings_a_new_one),
         test(of_the_launcher_at_any_moment),

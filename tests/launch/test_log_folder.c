@@ -2,6 +2,7 @@
 /* The folder of log files: layout, permissions, names and links. */
 #include "base/unit.h"
 
+#include "base/alloc.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "launch/output/log_folder.h"
@@ -72,6 +73,30 @@ static void layout_is_torchruns_and_private(void **state)
     assert_int_equal(mode_of(path), 0700);
     log_folder_path(&f, 0, 12, "stdout.log", path, sizeof(path));
     assert_int_equal(mode_of(path), 0600);
+    log_folder_close(&f);
+}
+
+/* A machine that was lost starts ranks in the same generation again. */
+static void a_file_is_continued(void **state)
+{
+    char path[5000];
+    char *bytes;
+    size_t n;
+    log_folder f;
+    int fd;
+
+    LS_UNUSED(state);
+    assert_ok(log_folder_create(home, "run", &f));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(log_folder_add_rank(&f, 0, 0));
+        assert_ok(log_folder_create_file(&f, 0, 0, "stdout.log", &fd));
+        assert_ok(file_write_all(fd, "stdout.log", "line\n", 5));
+        file_close(&fd);
+    }
+    log_folder_path(&f, 0, 0, "stdout.log", path, sizeof(path));
+    assert_ok(file_read(path, 100, &bytes, &n));
+    assert_string_equal(bytes, "line\nline\n");
+    ls_free(bytes);
     log_folder_close(&f);
 }
 
@@ -157,6 +182,7 @@ static void a_named_pipe_does_not_block(void **state)
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_ok(log_folder_open_file(&f, 3, 0, "error.json", &fd));
     file_close(&fd);
+    assert_status(log_folder_create_file(&f, 3, 0, "error.json", &fd), LS_EIO);
     log_folder_close(&f);
 }
 
@@ -198,6 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(layout_is_torchruns_and_private),
+        test(a_file_is_continued),
         test(two_jobs_of_one_name_have_two_folders),
         test(run_id_cannot_name_another_folder),
         test(a_long_run_id_is_cut),

@@ -282,19 +282,26 @@ static void a_full_disk_behind_stdout_is_an_error_that_is_named(void **state)
 }
 
 /* As with a checkpoint that takes its time. */
-static void ranks_end_in_good_order_where_stdout_is_full(void **state)
+static void ranks_end_in_good_order_where_stdout_takes_no_more(void **state)
 {
-    char line[256];
-    job *j;
+    static const struct {
+        const char *reader;
+        int code;
+    } cases[] = {{">/dev/full", 1}, {"| head -1; exit ${PIPESTATUS[0]}", 141}};
+    char line[320];
 
     LS_UNUSED(state);
-    text_format(line, sizeof(line),
-                "exec %s run sh -c 'trap \"sleep 1; echo saved >&2; exit\" TERM; "
-                "while :; do echo y; done' >/dev/full",
-                JOB_TOOL);
-    j = job_start(JOB_LIST("sh", "-c", line), NULL);
-    job_expect_code(j, 1);
-    job_expect(j, job_printed(j, 1, "saved\n"));
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        job *j;
+
+        text_format(line, sizeof(line),
+                    "%s run -n 2 sh -c 'trap \"sleep 1; echo saved >&2; exit\" TERM; "
+                    "while :; do echo y; done' %s",
+                    JOB_TOOL, cases[i].reader);
+        j = job_start(JOB_LIST("bash", "-c", line), NULL);
+        job_expect_code(j, cases[i].code);
+        job_expect(j, job_printed(j, 1, "saved\n"));
+    }
 }
 
 /* --- terminals --- */
@@ -453,6 +460,7 @@ static void missing_streams_do_no_harm(void **state)
 
 static void many_ranks_need_more_descriptors_than_users_have(void **state)
 {
+    static const char *const more[] = {"--elastic", "--log-dir /nowhere"};
     job *j =
         job_start(JOB_LIST("sh", "-c", "ulimit -S -n 40; exec " JOB_TOOL " run -n 24 true"), NULL);
 
@@ -465,6 +473,15 @@ static void many_ranks_need_more_descriptors_than_users_have(void **state)
                                   "open files, but at most 40 are allowed: raise the hard "
                                   "limit (ulimit -Hn"));
     job_expect_gone(j);
+    for (size_t i = 0; i < LS_COUNT_OF(more); i++) {
+        char line[512];
+
+        text_format(line, sizeof(line), "ulimit -n 192; exec %s run %s -n 24 true", JOB_TOOL,
+                    more[i]);
+        j = job_start(JOB_LIST("sh", "-c", line), NULL);
+        job_expect_code(j, 1);
+        job_expect(j, job_printed(j, 1, "24 ranks on this host need 216 open files"));
+    }
     // The number that it names is enough.
     j = job_start(
         JOB_LIST("sh", "-c", "ulimit -n 192; exec " JOB_TOOL " run -n 24 " JOB_ACTOR " steps 3"),
@@ -670,7 +687,7 @@ int main(void)
         test(rank_failure_is_handled_while_output_is_not_read),
         test(closed_reader_ends_the_job),
         test(a_full_disk_behind_stdout_is_an_error_that_is_named),
-        test(ranks_end_in_good_order_where_stdout_is_full),
+        test(ranks_end_in_good_order_where_stdout_takes_no_more),
         test(terminal_gets_colours_and_only_rank_0_has_its_width),
         test(a_stopped_terminal_does_not_stop_the_launcher),
         test(stdin_reaches_rank_0_only),

@@ -518,6 +518,10 @@ static void an_agent_travels_to_a_bare_host(void **state)
     job_expect(j, job_printed(j, 0, "rank 1| rank 1 has joined"));
     j = job_start(SHELL("ls /dev/shm /tmp | grep 'lockstep[.]........$'"), NULL);
     job_expect_code(j, 1); /* nothing of it is left */
+    j = start_on("127.0.0.2:1,127.0.0.3:1", NULL, SHELL("true"),
+                 JOB_LIST("FAKE_SSH=127.0.0.3=full", "XDG_RUNTIME_DIR"));
+    expect_end(j, 1);
+    job_expect(j, job_printed(j, 1, "host 127.0.0.3: no space for the agent in /dev/shm"));
 }
 
 static void many_hosts_start_in_their_turn(void **state)
@@ -732,6 +736,32 @@ static void a_host_that_was_lost_is_started_again(void **state)
     job_expect(j, job_printed(j, 0, "rank 0| try 1") && job_printed(j, 0, "rank 1| try 1"));
 }
 
+/* The others go on without it, and it is not there again. */
+static void an_elastic_job_goes_on_when_a_lost_host_cannot_be_started_again(void **state)
+{
+    char folder[64];
+    char entry[96];
+    char gate[96];
+    char gate_entry[128];
+    job *j;
+
+    LS_UNUSED(state);
+    make_folder(folder, sizeof(folder), "lost");
+    text_format(entry, sizeof(entry), "FAKE_SSH_FOLDER=%s", folder);
+    text_format(gate, sizeof(gate), "%s/gate", folder);
+    text_format(gate_entry, sizeof(gate_entry), "ELASTIC_GATE=%s", gate);
+    j = start_on("127.0.0.2:1,127.0.0.3:1", "--elastic",
+                 JOB_LIST("--max-restarts", "1", ELASTIC_LOOP, "40", "0@20:hold"),
+                 JOB_LIST("FAKE_SSH=127.0.0.3=once", entry, gate_entry));
+    job_await_text(j, 0, "hold of step 20");
+    assert_int_equal(kill(job_find_process(j, "fake_ssh", " 127.0.0.3 ", ""), SIGKILL), 0);
+    job_await_text(j, 1, "host 127.0.0.3: cannot be started again: ssh: connect to host");
+    assert_int_equal(mkdir(gate, 0700), 0);
+    expect_end(j, 0);
+    job_expect(j, job_printed(j, 1, "1 rank goes on"));
+    remove_folder(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -773,6 +803,7 @@ int main(void)
         test(a_stop_while_hosts_are_starting_ends_at_once),
         test(a_failure_may_cost_a_restart),
         test(a_host_that_was_lost_is_started_again),
+        test(an_elastic_job_goes_on_when_a_lost_host_cannot_be_started_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

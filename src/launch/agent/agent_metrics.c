@@ -238,10 +238,10 @@ static void on_connection(void *port, unsigned events)
 {
     metrics_port *m = port;
     metrics_client *c = free_client(m);
-    int fd;
+    int fd = poller_accept(m->watch, "launch");
 
     LS_UNUSED(events);
-    if (net_accept(m->fd, &fd) != LS_OK || fd < 0)
+    if (fd < 0)
         return;
     if (c == NULL) {
         file_close(&fd);

@@ -156,6 +156,7 @@ static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, ra
                                .key_fd = a->key_fd,
                                .pmi_fd = -1,
                                .listen_fd = -1,
+                               .error_fd = -1,
                                .group = &a->containment.group,
                                .binding = &s->binding,
                                .proc_fd = -1,
@@ -172,6 +173,8 @@ static ls_status prepare_rank(agent *a, agent_rank *r, const rank_place *job, ra
     place.listen_fd = s->shim.listen_fd;
     place.pmi_fd = s->shim.pmi_fd;
     place.error_file = error_path[0] != 0 ? error_path : NULL;
+    if (a->ctx.spec->job->isolate)
+        s->shim.error_fd = a->output.ranks[place.local_rank].error_fd;
     place.columns = columns_of(a, r);
     LS_TRY(bind_rank(a, &place, &s->binding));
     return make_texts(a, &place, s);
@@ -419,6 +422,7 @@ void agent_close_ranks(agent *a)
     agent_containment_end_ranks(&a->containment);
     for (int i = 0; i < a->ctx.spec->n_ranks; i++)
         close_rank(&a->ranks[i]);
+    agent_containment_sweep(&a->containment);
     agent_output_free_ranks(&a->output);
     agent_reset_ranks(a);
     stream_mux_close(&a->link.streams);

@@ -92,9 +92,12 @@ static rlim_t count_remote_descriptors(const agent_spec *spec)
 
 static ls_status raise_descriptor_limit(const agent_spec *spec)
 {
-    const rlim_t least = AGENT_FILES_LEAST + AGENT_FILES_LEAST_RANK * (rlim_t)spec->n_ranks;
+    const rlim_t n_ranks = (rlim_t)spec->n_ranks;
+    /* A connection to the store of members, and log files, of which one replaces the error file. */
+    const rlim_t n_more = n_ranks * ((spec->rendezvous.min_ranks > 0) + agent_logs_has_files(spec));
+    const rlim_t least = AGENT_FILES_LEAST + AGENT_FILES_LEAST_RANK * n_ranks + n_more;
     const rlim_t enough =
-        AGENT_FILES + AGENT_FILES_RANK * (rlim_t)spec->n_ranks + count_remote_descriptors(spec);
+        AGENT_FILES + AGENT_FILES_RANK * n_ranks + n_more + count_remote_descriptors(spec);
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= enough)
@@ -177,7 +180,7 @@ static bool has_job(const agent *a)
 
 /*
  * A closed reader ends the job as it ends any program that writes. A full disk or a lost terminal
- * is an error: it is reported, and the ranks get their time to save their state.
+ * is an error: it is reported. The ranks get their time to save their state.
  */
 static void on_lost_output(void *arg, int which, int error)
 {
@@ -188,14 +191,12 @@ static void on_lost_output(void *arg, int which, int error)
             agent_remote_lose(&a->starter, "the starter does not read the output of this agent");
         return;
     }
-    if (error == 0 && has_job(a))
-        agent_stop(a, SIGPIPE);
-    if (error == 0 || a->outcome.has_lost_output)
-        return;
-    a->outcome.has_lost_output = true;
-    agent_note(&a->ctx, "cannot write what the ranks print to %s: %s; the job ends",
-               which == 0 ? "stdout" : "stderr", ls_errno_text(error));
-    if (has_job(a) && a->ctx.stop_signal == 0)
+    if (error != 0 && !a->outcome.has_lost_output) {
+        a->outcome.has_lost_output = true;
+        agent_note(&a->ctx, "cannot write what the ranks print to %s: %s; the job ends",
+                   which == 0 ? "stdout" : "stderr", ls_errno_text(error));
+    }
+    if (has_job(a) && a->ctx.stop_signal == 0) /* it comes again with every line of a rank */
         agent_stop(a, SIGPIPE);
 }
 
@@ -327,7 +328,6 @@ void agent_close(agent *a)
     agent_status_close(&a->status);
     if (a->ranks != NULL)
         agent_close_ranks(a);
-    agent_containment_sweep(&a->containment);
     agent_containment_end_job(&a->containment);
     agent_containment_close(&a->containment);
     agent_link_close(&a->link); /* before the hosts: their agents then know that the job is over */

@@ -118,10 +118,10 @@ static ls_status admit(status_socket *s, int *fd)
 static void on_connection(void *socket, unsigned events)
 {
     status_socket *s = socket;
-    int fd;
+    int fd = poller_accept(s->watch, "launch");
 
     LS_UNUSED(events);
-    if (net_accept(s->fd, &fd) != LS_OK || fd < 0)
+    if (fd < 0)
         return;
     if (admit(s, &fd) != LS_OK)
         log_refusal(s);

@@ -50,13 +50,14 @@ struct elastic {
     slot_loss *slots;
     poll_timer tick;
     bool has_given_up;
+    poll_timer fails;   /* the generation, */
+    const char *why;    /* for this reason */
     seat_check *checks; /* n_slots */
     /* With a standby: */
     recovery_action *held; /* until the state with this index is committed */
     int n_held;
     bool is_held;
     uint64_t held_index;     /* UINT64_MAX: never */
-    poll_timer fails;        /* the state could not be proposed */
     recovery_event *waiting; /* n_waiting, at most EVENTS_PER_SLOT for each slot */
     int n_waiting;
 };
@@ -221,6 +222,22 @@ static void refuse(const head *h, const recovery_action *a)
         "has left");
 }
 
+static void fail_generation(void *arg)
+{
+    head *h = arg;
+
+    if (rdzv_phase_now(h->machine) == RDZV_RUN)
+        head_fail_generation(h, h->elastic->why);
+}
+
+/* Not at once: the caller may be a callback of the standby, or carry out actions of the rendezvous
+ * machine, or report the failure of a rank, which then is the reason. */
+static void fail_soon(head *h, const char *why)
+{
+    h->elastic->why = why;
+    poller_timer_set(h->loop, &h->elastic->fails, ls_now_ms(), fail_generation, h);
+}
+
 static void carry_out(head *h, const recovery_action *a)
 {
     switch (a->kind) {
@@ -247,6 +264,8 @@ static void carry_out(head *h, const recovery_action *a)
         return;
     case RECOVERY_DO_GIVE_UP:
         h->elastic->has_given_up = true;
+        fail_soon(h, "--elastic: too few ranks are left that can go on, or none of them has the "
+                     "state of the training");
         return;
     }
 }
@@ -255,12 +274,7 @@ static void step(head *h, const recovery_event *event);
 
 static void on_tick(void *arg)
 {
-    head *h = arg;
-    const bool had_given_up = h->elastic->has_given_up;
-
-    step(h, &(recovery_event){.kind = RECOVERY_TICK});
-    if (h->elastic->has_given_up && !had_given_up)
-        head_fail_generation(h, "--elastic: too few ranks are left that can go on");
+    step(arg, &(recovery_event){.kind = RECOVERY_TICK});
 }
 
 /* A roster that is given up concerns no other head. */
@@ -270,14 +284,6 @@ static bool gives_up(const recovery_result *r)
         if (r->actions[i].kind == RECOVERY_DO_GIVE_UP)
             return true;
     return false;
-}
-
-static void state_is_unknown(void *arg)
-{
-    head *h = arg;
-
-    if (rdzv_phase_now(h->machine) == RDZV_RUN)
-        head_fail_generation(h, "--elastic: the state of the head cannot reach the other nodes");
 }
 
 static ls_status keep(struct elastic *e, const recovery_result *r)
@@ -291,7 +297,7 @@ static ls_status keep(struct elastic *e, const recovery_result *r)
 }
 
 /* Without a standby that has the state, another head would act on the one before: nothing may be
- * done any more. The caller may be a callback of the standby. */
+ * done any more. */
 static bool hold(head *h, const recovery_result *r)
 {
     struct elastic *e = h->elastic;
@@ -306,7 +312,7 @@ static bool hold(head *h, const recovery_result *r)
     if (st != LS_OK) {
         ls_log(LS_LOG_ERROR, "head", "%s", ls_last_error());
         e->held_index = UINT64_MAX;
-        poller_timer_set(h->loop, &e->fails, ls_now_ms(), state_is_unknown, h);
+        fail_soon(h, "--elastic: the state of the head cannot reach the other nodes");
     }
     return true;
 }
@@ -348,7 +354,6 @@ static void step(head *h, const recovery_event *event)
 static void take_waiting(head *h)
 {
     struct elastic *e = h->elastic;
-    const bool had_given_up = e->has_given_up;
     int n = 0;
 
     while (n < e->n_waiting && !e->is_held && !e->has_given_up)
@@ -356,8 +361,6 @@ static void take_waiting(head *h)
     e->n_waiting -= n;
     if (n > 0)
         memmove(e->waiting, e->waiting + n, (size_t)e->n_waiting * sizeof(*e->waiting));
-    if (e->has_given_up && !had_given_up)
-        head_fail_generation(h, "--elastic: too few ranks are left that can go on");
 }
 
 void head_committed(head *h, uint64_t index)
@@ -508,10 +511,9 @@ void head_elastic_ended(head *h, int slot)
 static void on_stored(void *self, const char *key, const char *value)
 {
     head *h = self;
-    const bool had_given_up = h->elastic->has_given_up;
     seat_report r;
 
-    if (had_given_up || !seat_read_report(key, value, &r))
+    if (h->elastic->has_given_up || !seat_read_report(key, value, &r))
         return;
     if (r.is_check) {
         take_check(h, &r);
@@ -524,8 +526,6 @@ static void on_stored(void *self, const char *key, const char *value)
                               .roster = r.roster,
                               .number = r.number,
                               .has_state = r.has_state});
-    if (h->elastic->has_given_up && !had_given_up)
-        head_fail_generation(h, "--elastic: no rank that is left has the state of the training");
 }
 
 /* --- life --- */
@@ -653,7 +653,5 @@ ls_status head_handle_found(head_node *node, const frame *f)
             text_format(text, sizeof(text), "rank %d failed while the job had no head", slot));
     step(h, &(recovery_event){
                 .kind = RECOVERY_FOUND, .member = v.member, .slot = slot, .found = v.found});
-    if (h->elastic->has_given_up)
-        head_fail_generation(h, "--elastic: too few ranks are left that can go on");
     return LS_OK;
 }

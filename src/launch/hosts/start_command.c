@@ -29,7 +29,8 @@ static const char script_end[] =
     "for d in \"${XDG_RUNTIME_DIR:-/dev/shm}\" /dev/shm /tmp /var/tmp \"$HOME\"; do "
     "f=$(mktemp \"$d/lockstep.XXXXXXXX\" 2>/dev/null) || continue; "
     "if chmod 700 \"$f\" && [ -x \"$f\" ]; then exec 3<\"$f\" 4>\"$f\"; rm -f \"$f\"; "
-    "head -c \"$n\" >&4; exec 4>&-; exec /proc/self/fd/3 agent --stdio; fi; rm -f \"$f\"; done; "
+    "head -c \"$n\" >&4 || { echo no space for the agent in \"$d\" >&2; exit 1; }; "
+    "exec 4>&-; exec /proc/self/fd/3 agent --stdio; fi; rm -f \"$f\"; done; "
     "echo no writable folder without noexec: /dev/shm, /tmp, /var/tmp, home >&2; exit 1";
 
 /* The script holds paths of these characters only: others would need quotes within quotes. */

@@ -135,6 +135,7 @@ static void become_rank(const shim_spec *spec, pid_t shim, const char *name)
     keep_open(spec->ring_fd);
     keep_open(spec->pmi_fd);
     keep_open(spec->listen_fd);
+    keep_open(spec->error_fd);
     process_reset_signals(&spec->mask);
     if (spec->fn != NULL)
         run_function(spec);
@@ -211,10 +212,10 @@ static void report_left(const shim_spec *spec)
 
 static void become_shim(const shim_spec *spec)
 {
-    const int keep[] = {STDIN_FILENO,        STDOUT_FILENO,   STDERR_FILENO,   spec->agent_fd,
-                        spec->stdin_fd,      spec->stdout_fd, spec->stderr_fd, spec->key_fd,
-                        spec->ring_fd,       spec->pmi_fd,    spec->listen_fd, spec->proc_fd,
-                        spec->group->leaf_fd};
+    const int keep[] = {STDIN_FILENO,   STDOUT_FILENO,       STDERR_FILENO,   spec->agent_fd,
+                        spec->stdin_fd, spec->stdout_fd,     spec->stderr_fd, spec->key_fd,
+                        spec->ring_fd,  spec->pmi_fd,        spec->listen_fd, spec->error_fd,
+                        spec->proc_fd,  spec->group->leaf_fd};
     const pid_t shim = getpid();
     char name[16] = ""; /* of the program, also for a rank that runs a function */
     sigset_t all;

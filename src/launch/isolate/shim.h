@@ -51,6 +51,7 @@ typedef struct shim_spec {
     int ring_fd;         /* as key_fd */
     int pmi_fd;          /* as key_fd */
     int listen_fd;       /* as key_fd */
+    int error_fd;        /* as key_fd */
     const cgroup *group; /* of the rank */
     const rank_binding *binding;
     int proc_fd;   /* of isolate_plan.fill in a pid namespace; -1 outside */

@@ -222,9 +222,13 @@ void error_report_free(error_report *r)
     text_free(&r->callstack);
 }
 
-ls_status error_file_make(int *fd, char *path, size_t n)
+ls_status error_file_make(bool is_inherited, int *fd, char *path, size_t n)
 {
+    char owner[16] = "self";
+
     LS_TRY(ls_context(memory_file_make("lockstep-error", 0, fd), "a file for a rank's error"));
-    text_format(path, n, "/proc/%d/fd/%d", (int)getpid(), *fd);
+    if (!is_inherited)
+        text_format(owner, sizeof(owner), "%d", (int)getpid());
+    text_format(path, n, "/proc/%s/fd/%d", owner, *fd);
     return LS_OK;
 }

@@ -40,9 +40,10 @@ LS_MUST_USE ls_status error_file_copy(int fd, int exit_code, text_buf *out);
 void error_file_make_text(const char *report, int exit_code, int64_t timestamp_s, text_buf *out);
 
 /*
- * Creates a file in memory. A rank can open it at *path while this process lives; nothing of it
- * remains in the file system.
+ * Creates a file in memory. A rank can open it at *path while this process lives; is_inherited:
+ * while the rank has the same descriptor, in any namespace. Nothing of it remains in the file
+ * system.
  */
-LS_MUST_USE ls_status error_file_make(int *fd, char *path, size_t n);
+LS_MUST_USE ls_status error_file_make(bool is_inherited, int *fd, char *path, size_t n);
 
 #endif

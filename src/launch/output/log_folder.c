@@ -171,7 +171,7 @@ ls_status log_folder_create_file(const log_folder *f, unsigned attempt, int loca
     char name[RELATIVE_MOST];
 
     return open_inside(f, relative(name, attempt, local_rank, file),
-                       O_WRONLY | O_CREAT | O_EXCL | O_APPEND, fd);
+                       O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK, fd);
 }
 
 ls_status log_folder_open_file(const log_folder *f, unsigned attempt, int local_rank,

@@ -32,7 +32,8 @@ LS_MUST_USE ls_status log_folder_add_rank(const log_folder *f, unsigned attempt,
 const char *log_folder_path(const log_folder *f, unsigned attempt, int local_rank, const char *file,
                             char *buf, size_t n);
 
-/* A new file in the folder of a rank, to append to. */
+/* A file in the folder of a rank, to append to. A machine that was lost and is back in the job
+ * continues those that it has written. */
 LS_MUST_USE ls_status log_folder_create_file(const log_folder *f, unsigned attempt, int local_rank,
                                              const char *file, int *fd);
 

@@ -38,10 +38,10 @@ void agent_containment_begin(agent_containment *c); /* before the ranks of each 
 
 /* Ends the namespace of the ranks, and every process in their control group. */
 void agent_containment_end_ranks(agent_containment *c);
+/* After the end of the shims: ends processes that have escaped theirs. */
+void agent_containment_sweep(agent_containment *c);
 /* Removes the control group, and ends the processes in it. */
 void agent_containment_end_job(agent_containment *c);
-/* After that: ends processes that have escaped their shim. */
-void agent_containment_sweep(agent_containment *c);
 
 /* At SIGCHLD: replaces a guardian that has ended. */
 void agent_containment_reap(agent_containment *c);

@@ -173,6 +173,7 @@ static void end_job(agent_link *l, const char *why)
     if (l->ctx->is_over)
         return;
     agent_link_leave(l);
+    poller_timer_cancel(&l->move_limit); /* or the agent would wait for another head */
     l->lost(l->agent);
     (void)ls_fail(LS_EPEER, "the head of the job at %s is lost: %s", l->head_text, why);
     l->ctx->give_up(l->ctx->agent, LS_EPEER);

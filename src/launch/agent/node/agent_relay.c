@@ -16,15 +16,11 @@ enum { BACKLOG = 4096 };
 static void on_connection(void *arg, unsigned events)
 {
     relay_port *port = arg;
+    int fd = poller_accept(port->watch, "launch");
     uid_t user;
     pid_t pid;
-    int fd;
 
     LS_UNUSED(events);
-    if (net_accept(port->fd, &fd) != LS_OK) {
-        ls_log(LS_LOG_ERROR, "launch", "a connection of a rank: %s", ls_last_error());
-        return;
-    }
     if (fd < 0)
         return;
     if (net_peer_user(fd, &user, &pid) != LS_OK || user != geteuid()) {

@@ -16,7 +16,8 @@ enum {
     OTHERS_MS = 12000, /* for the other hosts, once a host could not be started */
     LAUNCHED_MS = 300, /* for an agent to report that it cannot carry out its launch request */
     RESTART_MS = 200,
-    NOTES_MS = 100, /* for the same note of other hosts */
+    START_AGAIN_MS = 10000, /* a host that was lost and could not be started */
+    NOTES_MS = 100,         /* for the same note of other hosts */
     NOTES_MOST = 4096,
     NAMES_SHOWN = 400 /* bytes of a list of names in one line */
 };
@@ -209,6 +210,18 @@ void agent_hosts_end_node(agent_hosts *h, int node, const char *why)
         }
 }
 
+/* The job goes on without the host until it is there again. */
+static void start_again(const agent_hosts *h, remote_host *host, int64_t pause_ms, const char *why)
+{
+    text_format(host->last_end, sizeof(host->last_end), "%s", why);
+    if (host->n_restarts >= h->ctx->spec->rendezvous.max_restarts) {
+        give_up_host(host);
+        return;
+    }
+    host->n_restarts++;
+    set_timer(h, &host->again, pause_ms, restart, host);
+}
+
 /* An agent that had its launch request has ended before the job was over. */
 static void lose_host(agent_hosts *h, int i, const char *why)
 {
@@ -222,16 +235,28 @@ static void lose_host(agent_hosts *h, int i, const char *why)
     /* If the head has seen the end of the connection first, this explains it. */
     if (is_unknown && !head_is_waiting(job_head) && !head_explain_loss(job_head, host->node, why))
         agent_note(h->ctx, "host %s: %s", hosts_name(h, i), why);
-    text_format(host->last_end, sizeof(host->last_end), "%s", why);
-    if (host->n_restarts < h->ctx->spec->rendezvous.max_restarts) {
-        host->n_restarts++;
-        set_timer(h, &host->again, RESTART_MS, restart, host);
-    } else if (is_unknown && head_is_waiting(job_head)) {
+    if (is_unknown && head_is_waiting(job_head) &&
+        host->n_restarts >= h->ctx->spec->rendezvous.max_restarts)
         host_failed(h, i, LAUNCHED_MS, why);
-    } else {
-        give_up_host(host);
-    }
+    else
+        start_again(h, host, RESTART_MS, why);
     host->is_end_reported = false;
+}
+
+/* An agent has ended without its launch request. In an elastic job that runs, it was to replace one
+ * that was lost. */
+static void miss_host(agent_hosts *h, int i, const char *why)
+{
+    const head *job_head = h->opt.link->head;
+    char line[LS_ERROR_BYTES];
+
+    if (h->ctx->spec->rendezvous.min_ranks == 0 || job_head == NULL ||
+        !head_has_started(job_head) || head_is_waiting(job_head)) {
+        host_failed(h, i, 0, why);
+        return;
+    }
+    hosts_note(h, i, text_format(line, sizeof(line), "cannot be started again: %s", why));
+    start_again(h, &h->list[i], START_AGAIN_MS, why);
 }
 
 static void on_ended(void *arg, int i, bool was_launched, const char *why)
@@ -248,7 +273,7 @@ static void on_ended(void *arg, int i, bool was_launched, const char *why)
     if (was_launched)
         lose_host(h, i, failure);
     else
-        host_failed(h, i, 0, why);
+        miss_host(h, i, why);
 }
 
 void agent_hosts_reap(const agent_hosts *h)

@@ -39,19 +39,32 @@ bool agent_logs_is_teed(const rank_output *r, int which)
             (RANK_STDOUT << which)) != 0;
 }
 
+bool agent_logs_has_files(const agent_spec *spec)
+{
+    return spec->capture &&
+           (spec->job->log_dir != NULL || !rank_list_is_empty(&spec->job->redirect) ||
+            !rank_list_is_empty(&spec->job->tee));
+}
+
 ls_status agent_logs_open(agent_output *o)
 {
     const agent_spec *spec = o->ctx->spec;
     const char *name = spec->job->run_id != NULL ? spec->job->run_id : o->ctx->place.job;
 
-    if (!spec->capture || (spec->job->log_dir == NULL && rank_list_is_empty(&spec->job->redirect) &&
-                           rank_list_is_empty(&spec->job->tee)))
+    if (!agent_logs_has_files(spec))
         return LS_OK;
     if (spec->job->log_dir != NULL)
         return ls_context(log_folder_create(spec->job->log_dir, name, &o->logs), "--log-dir");
     LS_TRY(log_folder_create(NULL, name, &o->logs));
     agent_note(o->ctx, "log files of the ranks: %s", o->logs.path);
     return LS_OK;
+}
+
+void agent_logs_close_rank(rank_output *r)
+{
+    file_close(&r->log_fd[0]);
+    file_close(&r->log_fd[1]);
+    file_close(&r->error_fd);
 }
 
 ls_status agent_logs_open_rank(rank_output *r, char *error_path, size_t n)
@@ -62,9 +75,10 @@ ls_status agent_logs_open_rank(rank_output *r, char *error_path, size_t n)
                              rank_list_streams(&spec->job->tee, r->local_rank);
 
     if (spec->job->argv == NULL)
-        return LS_OK; /* a function returns its error */
+        return LS_OK;         /* a function returns its error */
+    agent_logs_close_rank(r); /* of a process that could not be started */
     if (logs->fd < 0)
-        return error_file_make(&r->error_fd, error_path, n);
+        return error_file_make(spec->job->isolate, &r->error_fd, error_path, n);
     LS_TRY(log_folder_add_rank(logs, r->attempt, r->local_rank));
     for (int which = 0; which < 2; which++)
         if ((written & (RANK_STDOUT << which)) != 0)
@@ -72,13 +86,6 @@ ls_status agent_logs_open_rank(rank_output *r, char *error_path, size_t n)
                                           &r->log_fd[which]));
     log_folder_path(logs, r->attempt, r->local_rank, error_name, error_path, n);
     return LS_OK;
-}
-
-void agent_logs_close_rank(rank_output *r)
-{
-    file_close(&r->log_fd[0]);
-    file_close(&r->log_fd[1]);
-    file_close(&r->error_fd);
 }
 
 /* A full disk costs the rest of this file, not the job. */

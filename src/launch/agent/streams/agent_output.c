@@ -293,6 +293,7 @@ ls_status agent_output_open_stream(agent_output *o, int local_rank, int which, i
         LS_TRY(pty_open(agent_terminal_size(o, n_ranks), &r->fd[which], child_end));
     else
         LS_TRY(open_pipe(r, which, child_end));
+    output_free(&r->stream[which]); /* of the process that was here before */
     r->stream[which] = (output_stream){.sink = &o->sinks[which],
                                        .recent = &r->recent,
                                        .rank = r->rank,
@@ -307,7 +308,8 @@ ls_status agent_output_open_stream(agent_output *o, int local_rank, int which, i
 /* --- the end of the ranks --- */
 
 /* The rank has ended, so what its pipes hold is bounded. Log files stay open, and a starter is not
- * notified of the end: the next process continues both. */
+ * notified of the end: the next process continues both. Lines that are being folded refer to the
+ * streams, so these stay as well. */
 void agent_output_end_rank(agent_output *o, int local_rank)
 {
     rank_output *r = &o->ranks[local_rank];
@@ -320,8 +322,6 @@ void agent_output_end_rank(agent_output *o, int local_rank)
         output_end(&r->stream[which]);
         poller_close(&r->watch[which], &r->fd[which]);
     }
-    output_free(&r->stream[0]);
-    output_free(&r->stream[1]);
 }
 
 bool agent_output_is_taken(const agent_output *o)

@@ -104,6 +104,7 @@ void agent_terminal_resize(agent_output *o, pty_size size);
 /* --- agent_logs.c --- */
 
 /* Creates the folder of the job, if files are requested. */
+bool agent_logs_has_files(const agent_spec *spec);
 LS_MUST_USE ls_status agent_logs_open(agent_output *o);
 /*
  * Opens a rank's files. *error_path is for TORCHELASTIC_ERROR_FILE; it stays as it is when there is
