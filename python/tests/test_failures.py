@@ -48,6 +48,35 @@ def ends_of(program):
     return [(process.returncode, error) for process, error in zip(processes, errors)]
 
 
+IN_PROCESSES = """
+import multiprocessing, os, sys, time, torch, torch.distributed as dist, lockstep.torch
+
+def be_a_rank(rank, how, path):
+    dist.init_process_group("lockstep", store=dist.FileStore(path, 2), rank=rank, world_size=2)
+    dist.barrier()
+    if how == "raise" and rank == 1:
+        raise KeyError("the file is empty")
+    if how == "raise":
+        dist.all_reduce(torch.ones(1))
+    elif rank == 0:
+        dist.send(torch.ones(1), 1)
+    else:
+        while not os.path.exists(path + "_ended"):
+            time.sleep(0.01)
+        dist.recv(torch.ones(1), 0)
+
+if __name__ == "__main__":
+    method, how, path = sys.argv[1:]
+    process = multiprocessing.get_context(method).Process
+    first, second = (process(target=be_a_rank, args=(rank, how, path)) for rank in range(2))
+    first.start(), second.start()
+    first.join()
+    open(path + "_ended", "w").close()
+    second.join()
+    print(first.exitcode, second.exitcode, file=sys.stderr)
+"""
+
+
 class Failures(unittest.TestCase):
     def survivors(self, job, victim):
         results = job.wait()
@@ -152,6 +181,22 @@ class Failures(unittest.TestCase):
         self.assertIn("KeyError: 'the file is empty'", error)
         self.assertIn("rank 1", error)
         self.assertNotEqual(code, 0)
+
+    def test_processes_of_multiprocessing_leave_their_groups(self):
+        for method in ("fork", "spawn"):
+            for how, end in (("raise", "rank 1 aborted.*KeyError: 'the file is"), ("end", "^0 0$")):
+                job = ranks.Job(0, None)
+                program = os.path.join(job.folder, "program.py")
+                with open(program, "w") as file:
+                    file.write(IN_PROCESSES)
+                done = subprocess.run(
+                    [sys.executable, program, method, how, job.store],
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    timeout=ranks.DEADLINE_S,
+                )
+                job.remove()
+                self.assertRegex(done.stderr, "(?m)" + end, (method, how))
 
     def test_interpreter_ends_cleanly_without_destroy(self):
         program = textwrap.dedent(
