@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 import lockstep.torch.elastic as elastic
-from lockstep.torch import _elastic_data, _elastic_state, _elastic_sum
+from lockstep.torch import _elastic_data, _elastic_job, _elastic_state, _elastic_sum
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPT = os.path.join(HERE, "elastic_train.py")
@@ -279,6 +279,13 @@ class Parts(unittest.TestCase):
             random.Random(n_units).shuffle(order)
             (root,) = _elastic_sum.pieces(order, n_units)
             self.assertEqual(root, (_elastic_sum.tree_height(n_units), 0))
+
+    def test_result_of_another_rank_is_written_to_a_parameter(self):
+        job = _elastic_job.Job.__new__(_elastic_job.Job)
+        job.done, job._given, job._results = 0, {0: [torch.ones(3)]}, {}
+        parameter = torch.nn.Parameter(torch.zeros(3))
+        job.perform(lambda: None, lambda: [parameter], ends_together=True)
+        self.assertEqual(parameter.tolist(), [1.0] * 3)
 
     def test_fully_sharded_models_are_refused(self):
         if not HAS_FSDP2:

@@ -72,6 +72,17 @@ def timeout_of(opts: Any) -> int:
     return milliseconds(getattr(opts, "timeout", None))
 
 
+def write(target: torch.Tensor, result: torch.Tensor) -> None:
+    """Copies a result of the same shape; autograd does not see it, as where the library writes.
+    Elements that share one place in an expanded tensor get the value of the first."""
+    with torch.inference_mode(target.is_inference()), torch.no_grad():
+        for dimension, step in enumerate(target.stride()):
+            if step == 0 and target.shape[dimension] > 1:
+                target = target.narrow(dimension, 0, 1)
+                result = result.narrow(dimension, 0, 1)
+        target.copy_(result)
+
+
 class PartOptions:
     """The options of a call, for each of the operations that it consists of."""
 
