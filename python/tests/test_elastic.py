@@ -356,6 +356,29 @@ class Steps(unittest.TestCase):
 
         on_ranks(2, train)
 
+    def test_gradients_are_reduced_after_a_backward_that_failed(self):
+        x, y = samples(8)
+
+        def train():
+            model = linear()
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            run = elastic.Run(model, optimizer)
+            for source, target in run.steps(DataLoader(TensorDataset(x, y), 2)):
+                inner = source.requires_grad_() * 1
+                hook = inner.register_hook(lambda gradient: 1 // 0)  # behind those of the model
+                loss = (model(inner) - target).square().mean()
+                with self.assertRaises(ZeroDivisionError):
+                    loss.backward(retain_graph=True)
+                hook.remove()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            self.assertEqual(run.step, 2)
+            return [p.tolist() for p in model.parameters()]
+
+        first, second = on_ranks(2, train)
+        self.assertEqual(first, second)
+
     def test_epochs_begin_where_a_checkpoint_ends(self):
         model = linear()
         run = elastic.Run(model, torch.optim.SGD(model.parameters(), 0.1))
