@@ -355,6 +355,7 @@ class Failures(unittest.TestCase):
                     work.get_future().then(lambda future: None)
                 found.append(what_ends(work.wait, raised[2]))
                 found.append(what_ends(lambda: dist.all_reduce(tensor), raised[0]))
+                found.append(what_ends(dist.group.WORLD.monitored_barrier, raised[0]))
                 open(store + "_ended", "wb").close()
                 dist.barrier()
             else:
@@ -366,8 +367,24 @@ class Failures(unittest.TestCase):
             return found, tensor.item()
 
         (found, first), (_, second) = ranks.run(2, body)
-        self.assertEqual(found, [(True, True, True)] * 5)
+        self.assertEqual(found, [(True, True, True)] * 6)
         self.assertEqual((first, second), (2.0, 2.0))  # the operation went on
+
+    def test_exit_of_a_signal_handler_ends_joining(self):
+        def body(rank, _n, store):
+            error = SystemExit(7)
+
+            def handler(*_):
+                raise error
+
+            signal.signal(signal.SIGALRM, handler)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            try:
+                ranks.join(store, rank, 2)
+            except SystemExit as got:
+                return got is error
+
+        self.assertEqual(ranks.run(1, body), [True])
 
     def test_exit_of_a_signal_handler_is_the_exit_of_the_rank(self):
         program = textwrap.dedent(
