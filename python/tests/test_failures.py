@@ -289,6 +289,79 @@ class Failures(unittest.TestCase):
 
         self.assertEqual(ranks.run(2, body), [True, True])
 
+    def test_callback_destroys_its_group(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n)
+            given = store + "_given"
+            if rank == 1:
+                ranks.wait_for(lambda: os.path.exists(given))
+            future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+            ended = future.then(lambda _: dist.destroy_process_group())
+            if rank == 0:  # the library's thread calls it
+                open(given, "w").close()
+            ended.wait()
+            ranks.join(store + "_again", rank, n)
+            dist.barrier()
+
+        ranks.run(2, body)
+
+    def test_target_that_changes_its_shape_is_an_error(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n)
+            changed = store + "_changed"
+            if rank == 1:
+                ranks.wait_for(lambda: os.path.exists(changed))
+                dist.all_reduce(torch.ones(4))
+                dist.all_reduce(torch.ones(4))
+                return []
+            targets = [torch.ones(4, 2)[:, 0] for _ in range(2)]
+            first, second = (dist.all_reduce(target, async_op=True) for target in targets)
+            future = second.get_future()
+            for target in targets:
+                target.resize_(3)
+            open(changed, "w").close()
+            return [error_of(wait) for wait in (first.wait, first.wait, future.wait)]
+
+        texts, _ = ranks.run(2, body)
+        self.assertEqual(len(texts), 3)
+        for text in texts:
+            self.assertIn("The size of tensor a (3) must match", text)
+
+    def test_other_threads_run_while_a_call_waits(self):
+        def body(rank, n, store):
+            def go_on(name):
+                return f"{store}_{name}"
+
+            def waits(name, wait):
+                """Rank 1 starts its part when another thread of this rank has run meanwhile."""
+
+                def run():
+                    time.sleep(0.3)  # until wait() waits
+                    open(go_on(name), "w").close()
+
+                threading.Thread(target=run).start()
+                return wait()
+
+            ranks.join(store, rank, n)
+            if rank == 1:
+                ran = []
+                for name in ("begin", "future", "synchronize"):
+                    ran.append(ranks.wait_for(lambda: os.path.exists(go_on(name))))  # noqa: B023
+                    dist.all_reduce(torch.ones(1))
+                return ran
+
+            def start():
+                return dist.all_reduce(torch.ones(1), async_op=True)
+
+            future = start().get_future()
+            ended = future.then(lambda _: waits("future", start().get_future))
+            open(go_on("begin"), "w").close()
+            ended.wait()
+            waits("synchronize", start().synchronize)
+            return []
+
+        self.assertEqual(ranks.run(2, body)[1], [True] * 3)
+
     def test_longest_timeouts_do_not_end_at_once(self):
         def body(rank, n, store):
             ranks.join(store, rank, n, timeout=timedelta.max)
