@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 import unittest
+import warnings
 from datetime import timedelta
 
 import ranks
@@ -507,15 +508,36 @@ class Failures(unittest.TestCase):
     def test_forked_child_is_refused(self):
         def body(rank, n, store):
             ranks.join(store, rank, n)
+            work = dist.irecv(torch.ones(1), 1 - rank)
             pid = os.fork()
             if pid == 0:
+                ranks.end_with_parent()
                 text = error_of(lambda: dist.all_reduce(torch.ones(1)))
+                lockstep.torch._work._unwaited.clear()
+                del work
                 os._exit(0 if "fork" in text else 1)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             dist.barrier()
             return code
 
         self.assertEqual(ranks.run(2, body), [0, 0])
+
+    def test_pending_handle_that_is_dropped_is_named(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n)
+            lockstep.torch._work._UNWAITED_MAX = 2
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                for _ in range(3):
+                    dist.irecv(torch.ones(1), 1 - rank)
+            dist.barrier()
+            return [str(warning.message) for warning in found]
+
+        if lockstep.torch.form()[0] == "cpp":
+            self.skipTest("C++ keeps its handles")
+        for texts in ranks.run(2, body):
+            self.assertEqual(len(texts), 1, texts)
+            self.assertIn("more than 2 operations are pending", texts[0])
 
     def test_timeout_of_an_operation(self):
         def body(rank, n, store):
