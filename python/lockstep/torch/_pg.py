@@ -447,12 +447,13 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             dst = torch.empty(target.shape, dtype=source.dtype)
             finish = _finisher(plan, target, dst, self._comm.size)
         out = ctypes.c_void_p()
-        counts = _counts([size * plan.width for size in sizes])
-        status = lib.ls_reduce_scatter_v(
+        counts = [size * plan.width for size in sizes]
+        is_even = len(set(counts)) == 1  # the C++ form, which another rank may have, calls the same
+        status = (lib.ls_reduce_scatter if is_even else lib.ls_reduce_scatter_v)(
             self._handle(source.shape),
             source.data_ptr(),
             dst.data_ptr(),
-            counts,
+            counts[0] if is_even else _counts(counts),
             plan.dtype,
             plan.op,
             self._out(out, opts),
