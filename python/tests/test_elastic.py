@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 import lockstep.torch.elastic as elastic
-from lockstep.torch import _elastic_data, _elastic_state, _elastic_sum
+from lockstep.torch import _elastic_data, _elastic_job, _elastic_state, _elastic_sum
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPT = os.path.join(HERE, "elastic_train.py")
@@ -280,6 +280,13 @@ class Parts(unittest.TestCase):
             (root,) = _elastic_sum.pieces(order, n_units)
             self.assertEqual(root, (_elastic_sum.tree_height(n_units), 0))
 
+    def test_result_of_another_rank_is_written_to_a_parameter(self):
+        job = _elastic_job.Job.__new__(_elastic_job.Job)
+        job.done, job._given, job._results = 0, {0: [torch.ones(3)]}, {}
+        parameter = torch.nn.Parameter(torch.zeros(3))
+        job.perform(lambda: None, lambda: [parameter], ends_together=True)
+        self.assertEqual(parameter.tolist(), [1.0] * 3)
+
     def test_fully_sharded_models_are_refused(self):
         if not HAS_FSDP2:
             self.skipTest("this torch has no fully_shard")
@@ -348,6 +355,29 @@ class Steps(unittest.TestCase):
             torch.testing.assert_close(found, expected)
 
         on_ranks(2, train)
+
+    def test_gradients_are_reduced_after_a_backward_that_failed(self):
+        x, y = samples(8)
+
+        def train():
+            model = linear()
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            run = elastic.Run(model, optimizer)
+            for source, target in run.steps(DataLoader(TensorDataset(x, y), 2)):
+                inner = source.requires_grad_() * 1
+                hook = inner.register_hook(lambda gradient: 1 // 0)  # behind those of the model
+                loss = (model(inner) - target).square().mean()
+                with self.assertRaises(ZeroDivisionError):
+                    loss.backward(retain_graph=True)
+                hook.remove()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            self.assertEqual(run.step, 2)
+            return [p.tolist() for p in model.parameters()]
+
+        first, second = on_ranks(2, train)
+        self.assertEqual(first, second)
 
     def test_epochs_begin_where_a_checkpoint_ends(self):
         model = linear()

@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 import unittest
+import warnings
 from datetime import timedelta
 
 import ranks
@@ -46,6 +47,35 @@ def ends_of(program):
     errors = [process.communicate(timeout=ranks.DEADLINE_S)[1] for process in processes]
     job.remove()
     return [(process.returncode, error) for process, error in zip(processes, errors)]
+
+
+IN_PROCESSES = """
+import multiprocessing, os, sys, time, torch, torch.distributed as dist, lockstep.torch
+
+def be_a_rank(rank, how, path):
+    dist.init_process_group("lockstep", store=dist.FileStore(path, 2), rank=rank, world_size=2)
+    dist.barrier()
+    if how == "raise" and rank == 1:
+        raise KeyError("the file is empty")
+    if how == "raise":
+        dist.all_reduce(torch.ones(1))
+    elif rank == 0:
+        dist.send(torch.ones(1), 1)
+    else:
+        while not os.path.exists(path + "_ended"):
+            time.sleep(0.01)
+        dist.recv(torch.ones(1), 0)
+
+if __name__ == "__main__":
+    method, how, path = sys.argv[1:]
+    process = multiprocessing.get_context(method).Process
+    first, second = (process(target=be_a_rank, args=(rank, how, path)) for rank in range(2))
+    first.start(), second.start()
+    first.join()
+    open(path + "_ended", "w").close()
+    second.join()
+    print(first.exitcode, second.exitcode, file=sys.stderr)
+"""
 
 
 class Failures(unittest.TestCase):
@@ -153,6 +183,22 @@ class Failures(unittest.TestCase):
         self.assertIn("rank 1", error)
         self.assertNotEqual(code, 0)
 
+    def test_processes_of_multiprocessing_leave_their_groups(self):
+        for method in ("fork", "spawn"):
+            for how, end in (("raise", "rank 1 aborted.*KeyError: 'the file is"), ("end", "^0 0$")):
+                job = ranks.Job(0, None)
+                program = os.path.join(job.folder, "program.py")
+                with open(program, "w") as file:
+                    file.write(IN_PROCESSES)
+                done = subprocess.run(
+                    [sys.executable, program, method, how, job.store],
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    timeout=ranks.DEADLINE_S,
+                )
+                job.remove()
+                self.assertRegex(done.stderr, "(?m)" + end, (method, how))
+
     def test_interpreter_ends_cleanly_without_destroy(self):
         program = textwrap.dedent(
             """
@@ -244,6 +290,79 @@ class Failures(unittest.TestCase):
 
         self.assertEqual(ranks.run(2, body), [True, True])
 
+    def test_callback_destroys_its_group(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n)
+            given = store + "_given"
+            if rank == 1:
+                ranks.wait_for(lambda: os.path.exists(given))
+            future = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+            ended = future.then(lambda _: dist.destroy_process_group())
+            if rank == 0:  # the library's thread calls it
+                open(given, "w").close()
+            ended.wait()
+            ranks.join(store + "_again", rank, n)
+            dist.barrier()
+
+        ranks.run(2, body)
+
+    def test_target_that_changes_its_shape_is_an_error(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n)
+            changed = store + "_changed"
+            if rank == 1:
+                ranks.wait_for(lambda: os.path.exists(changed))
+                dist.all_reduce(torch.ones(4))
+                dist.all_reduce(torch.ones(4))
+                return []
+            targets = [torch.ones(4, 2)[:, 0] for _ in range(2)]
+            first, second = (dist.all_reduce(target, async_op=True) for target in targets)
+            future = second.get_future()
+            for target in targets:
+                target.resize_(3)
+            open(changed, "w").close()
+            return [error_of(wait) for wait in (first.wait, first.wait, future.wait)]
+
+        texts, _ = ranks.run(2, body)
+        self.assertEqual(len(texts), 3)
+        for text in texts:
+            self.assertIn("The size of tensor a (3) must match", text)
+
+    def test_other_threads_run_while_a_call_waits(self):
+        def body(rank, n, store):
+            def go_on(name):
+                return f"{store}_{name}"
+
+            def waits(name, wait):
+                """Rank 1 starts its part when another thread of this rank has run meanwhile."""
+
+                def run():
+                    time.sleep(0.3)  # until wait() waits
+                    open(go_on(name), "w").close()
+
+                threading.Thread(target=run).start()
+                return wait()
+
+            ranks.join(store, rank, n)
+            if rank == 1:
+                ran = []
+                for name in ("begin", "future", "synchronize"):
+                    ran.append(ranks.wait_for(lambda: os.path.exists(go_on(name))))  # noqa: B023
+                    dist.all_reduce(torch.ones(1))
+                return ran
+
+            def start():
+                return dist.all_reduce(torch.ones(1), async_op=True)
+
+            future = start().get_future()
+            ended = future.then(lambda _: waits("future", start().get_future))
+            open(go_on("begin"), "w").close()
+            ended.wait()
+            waits("synchronize", start().synchronize)
+            return []
+
+        self.assertEqual(ranks.run(2, body)[1], [True] * 3)
+
     def test_longest_timeouts_do_not_end_at_once(self):
         def body(rank, n, store):
             ranks.join(store, rank, n, timeout=timedelta.max)
@@ -310,6 +429,7 @@ class Failures(unittest.TestCase):
                     work.get_future().then(lambda future: None)
                 found.append(what_ends(work.wait, raised[2]))
                 found.append(what_ends(lambda: dist.all_reduce(tensor), raised[0]))
+                found.append(what_ends(dist.group.WORLD.monitored_barrier, raised[0]))
                 open(store + "_ended", "wb").close()
                 dist.barrier()
             else:
@@ -321,8 +441,24 @@ class Failures(unittest.TestCase):
             return found, tensor.item()
 
         (found, first), (_, second) = ranks.run(2, body)
-        self.assertEqual(found, [(True, True, True)] * 5)
+        self.assertEqual(found, [(True, True, True)] * 6)
         self.assertEqual((first, second), (2.0, 2.0))  # the operation went on
+
+    def test_exit_of_a_signal_handler_ends_joining(self):
+        def body(rank, _n, store):
+            error = SystemExit(7)
+
+            def handler(*_):
+                raise error
+
+            signal.signal(signal.SIGALRM, handler)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            try:
+                ranks.join(store, rank, 2)
+            except SystemExit as got:
+                return got is error
+
+        self.assertEqual(ranks.run(1, body), [True])
 
     def test_exit_of_a_signal_handler_is_the_exit_of_the_rank(self):
         program = textwrap.dedent(
@@ -372,15 +508,36 @@ class Failures(unittest.TestCase):
     def test_forked_child_is_refused(self):
         def body(rank, n, store):
             ranks.join(store, rank, n)
+            work = dist.irecv(torch.ones(1), 1 - rank)
             pid = os.fork()
             if pid == 0:
+                ranks.end_with_parent()
                 text = error_of(lambda: dist.all_reduce(torch.ones(1)))
+                lockstep.torch._work._unwaited.clear()
+                del work
                 os._exit(0 if "fork" in text else 1)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             dist.barrier()
             return code
 
         self.assertEqual(ranks.run(2, body), [0, 0])
+
+    def test_pending_handle_that_is_dropped_is_named(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n)
+            lockstep.torch._work._UNWAITED_MAX = 2
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                for _ in range(3):
+                    dist.irecv(torch.ones(1), 1 - rank)
+            dist.barrier()
+            return [str(warning.message) for warning in found]
+
+        if lockstep.torch.form()[0] == "cpp":
+            self.skipTest("C++ keeps its handles")
+        for texts in ranks.run(2, body):
+            self.assertEqual(len(texts), 1, texts)
+            self.assertIn("more than 2 operations are pending", texts[0])
 
     def test_timeout_of_an_operation(self):
         def body(rank, n, store):

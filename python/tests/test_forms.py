@@ -365,6 +365,28 @@ class Forms(unittest.TestCase):
     def test_forms(self):
         ranks.run(N, in_both_forms)
 
+    @unittest.skipIf(not _cpp.available()[0], _cpp.available()[1])
+    def test_ranks_of_different_forms(self):
+        ranks.run(N, in_different_forms)
+
+
+def in_different_forms(rank, n, store):
+    """Each rank has another form."""
+    ranks.join(store, rank, n, "gloo")
+    os.environ["LOCKSTEP_TORCH_FORM"] = ("python", "cpp")[rank]
+    group = dist.new_group(backend="lockstep")
+    group.monitored_barrier()
+    for dtype in (torch.float32, torch.bfloat16, torch.int16, torch.int64, torch.complex64):
+        for move in MOVES:
+            found = outcome(move, group, numbers(dtype, "SUM", rank))
+            assert isinstance(found, list), (move, dtype, found)
+        for call, part in REDUCTIONS.items():
+            for name in ("SUM", "AVG") if call is not all_reduce_sparse else ("SUM",):
+                found = outcome(call, group, numbers(dtype, name, rank), operation(name))
+                assert isinstance(found, list), (call, dtype, name, found)
+                check_numbers((call, dtype, name), found, part, rank)
+    dist.barrier()
+
 
 def in_both_forms(rank, n, store):
     warnings.simplefilter("ignore")

@@ -348,6 +348,25 @@ def expanded(rank, n, gloo):
     check("expanded tensors", got, mine)
 
 
+def results(rank, n, gloo):
+    """Parameters and tensors of inference mode are written as others."""
+    shape = (2, 3, 2, 2)
+
+    def mine():
+        return torch.full(shape, rank + 1.0).contiguous(memory_format=torch.channels_last)
+
+    with torch.inference_mode():
+        frozen = mine()
+        numbers = strided(torch.tensor([5 * rank, 7]))
+        dist.all_reduce(numbers, dist.ReduceOp.AVG, async_op=True).get_future().wait()
+    check("AVG in inference mode", [numbers], [torch.tensor([5 * (n - 1) // 2, 7])])
+    for tensor in (torch.nn.Parameter(mine()), frozen):
+        dist.broadcast(tensor, 1)
+        check("broadcast", [tensor.detach()], [torch.full(shape, 2.0)])
+        dist.all_reduce(tensor)
+        check("all_reduce", [tensor.detach()], [torch.full(shape, 2.0 * n)])
+
+
 def several(rank, n, gloo):
     """Old calls with several tensors: the reduction of all of them, all get the root's."""
     group = dist.distributed_c10d._get_default_group()
@@ -720,6 +739,7 @@ class Operations(unittest.TestCase):
     test_uneven_parts = both(uneven_parts)
     test_shared_memory = both(shared_memory)
     test_expanded = both(expanded)
+    test_results = both(results)
     test_several = both(several)
     test_uneven_gather = both(uneven_gather)
     test_monitored = both(monitored)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """watch() beside gloo, which takes NCCL's place."""
+import ctypes
 import os
 import signal
 import sys
@@ -81,6 +82,32 @@ class Watch(unittest.TestCase):
 
         results, _ = self.end(ranks.Job(2, body))
         self.assertIn("KeyError: 'the file is empty'", results[0])
+
+    def test_error_of_the_watch_itself_ends_it_on_all_ranks(self):
+        def body(rank, n, store):
+            ranks.join(store, rank, n, backend="gloo")
+            texts = []
+            running = lockstep.torch.watch(on_failure=texts.append)
+            dist.barrier()
+            if rank == 1:
+                running._source.counted = lambda *_: {}["no such group"]
+            ranks.wait_for(lambda: texts)
+            return texts
+
+        results, _ = self.end(ranks.Job(2, body))
+        for texts in results:
+            self.assertIn("KeyError: 'no such group'", texts[0])
+
+    def test_call_of_a_thread_without_frames_has_a_name(self):
+        """As in threads of autograd for devices."""
+        source = lockstep.torch._watch._calls.source()
+        calls = source.of("group")
+        function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda _: calls.note(0))
+        libc, thread = ctypes.CDLL(None), ctypes.c_ulong()
+        self.assertEqual(libc.pthread_create(ctypes.byref(thread), None, function, None), 0)
+        libc.pthread_join(thread, None)
+        self.assertEqual(calls.state(1), (1, "a"))
+        self.assertEqual(source.describe("group", 0), source.names[0])
 
     def test_late_rank_and_different_calls_are_named(self):
         def body(rank, n, store):

@@ -20,7 +20,7 @@ from torch.distributed import distributed_c10d
 
 from . import _site
 
-Call = Tuple[int, int, Any, int]  # number from 1, operation, code, line
+Call = Tuple[int, int, Any, int]  # number from 1, operation, code (or None), line
 
 KEPT = 64
 HOOK_ID = 0x6C73  # among the hooks of a group
@@ -38,7 +38,8 @@ class Calls:
         """One more call, by the function that calls the caller."""
         frame = _site.program_frame(2)
         self._count += 1
-        self.last.append((self._count, operation, frame.f_code, frame.f_lineno))
+        code, line = (None, 0) if frame is None else (frame.f_code, frame.f_lineno)
+        self.last.append((self._count, operation, code, line))
 
     def state(self, n: int) -> Tuple[int, str]:
         """The number of calls, and a letter for each of the last n."""
@@ -67,7 +68,7 @@ class Source:
         calls = self._calls.get(group)
         return self._calls.setdefault(group, Calls()) if calls is None else calls
 
-    def counted(self, group: Any) -> int:
+    def counted(self, group: Any, name: str) -> int:
         """The number of operations of a group that its backend has counted; -1: unknown, or not
         comparable between ranks."""
         return -1
@@ -77,7 +78,8 @@ class Source:
         """
         for call, operation, code, line in reversed(list(self.of(group).last)):
             if number in (0, call):
-                return f"{self.names[operation]} ({os.path.basename(code.co_filename)}:{line})"
+                name = self.names[operation]
+                return f"{name} ({os.path.basename(code.co_filename)}:{line})" if code else name
         return ""
 
     def _replace(self, name: str, make: Callable[[Any], Any]) -> None:
@@ -146,8 +148,8 @@ class Functions(Source):
 
         return call
 
-    def counted(self, group: Any) -> int:
-        if self.of(distributed_c10d._world.pg_names[group]).has_messages:
+    def counted(self, group: Any, name: str) -> int:
+        if self.of(name).has_messages:
             return -1  # gloo counts messages too, which only two ranks have
         try:
             return int(group._get_sequence_number_for_group())

@@ -24,21 +24,7 @@ from . import __path__, _join, _monitored, _refusals, _site, _sparse, _types
 # blocking calls may return no work.
 OLDEST = (2, 10)
 
-_ENDED = ctypes.CFUNCTYPE(None, ctypes.c_int64)
-_MONITOR = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
-)
-
-_SPLIT = ctypes.CFUNCTYPE(
-    ctypes.c_int64,
-    ctypes.c_int64,
-    ctypes.POINTER(ctypes.c_int),
-    ctypes.c_int,
-    ctypes.c_char_p,
-    ctypes.c_int64,
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-)
+_ENDED = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_bool)
 
 
 class _Group:
@@ -73,13 +59,29 @@ def _reduce_sparse(handle: int, tensors: Any, how: int, timeout_ms: int) -> None
     _sparse.all_reduce(python, tensors, _types.OPERATIONS[how], timeout)
 
 
+def _monitored_barrier(handle: int, timeout_ms: int, wait_all: bool) -> None:
+    limit = None if timeout_ms < 0 else timedelta(milliseconds=timeout_ms)
+    _groups[handle].barrier.wait(limit, wait_all)
+
+
+def _split(handle: int, ranks: List[int], name: str, timeout_ms: int) -> int:
+    """The new group, of which this rank is a member."""
+    parent = _groups[handle]
+    comm = _join.create_group(ranks, name, timeout_ms, parent.comm)
+    assert comm is not None and comm.handle is not None
+    _groups[comm.handle] = _Group(comm, dist.PrefixStore(f"{name}/", parent.store))
+    return comm.handle
+
+
 def _define_operators() -> None:
-    """What adapter.cpp calls as operators of PyTorch."""
+    """What adapter.cpp calls as operators of PyTorch, through which exceptions pass unchanged."""
     operators = library.Library("lockstep", "FRAGMENT")
     for name, function in (
         ("run_signal_handlers", _run_signal_handlers),
         ("folded", _folded),
         ("reduce_sparse", _reduce_sparse),
+        ("monitored_barrier", _monitored_barrier),
+        ("split", _split),
         ("factor", _types.factor),
     ):
         operators.impl(name, function, "CompositeExplicitAutograd")
@@ -136,8 +138,8 @@ def available() -> Tuple[bool, str]:
         try:
             torch.ops.load_library(path)
             _define_operators()
-            functions = [ctypes.cast(f, ctypes.c_void_p).value for f in (_ended, _monitor, _split)]
-            torch.ops.lockstep.begin_groups(*functions, [*_site.OWN, "<frozen"])
+            ended = ctypes.cast(_ended, ctypes.c_void_p).value
+            torch.ops.lockstep.begin_groups(ended, [*_site.OWN, "<frozen"])
             for row in _types.rows():
                 torch.ops.lockstep.set_type(*row)
             for item in _refusals.TEXTS.items():
@@ -149,43 +151,12 @@ def available() -> Tuple[bool, str]:
 
 
 @_ENDED
-def _ended(handle: int) -> None:
+def _ended(handle: int, in_callback: bool) -> None:
     group = _groups.pop(handle, None)
     if group is not None:
+        before = _join.enter_callback(in_callback or _join.in_callback())
         group.comm.close()
-
-
-@_MONITOR
-def _monitor(handle: int, timeout_ms: int, wait_all: int, text: int, size: int) -> int:
-    try:
-        limit = None if timeout_ms < 0 else timedelta(milliseconds=timeout_ms)
-        _groups[handle].barrier.wait(limit, bool(wait_all))
-        return 0
-    except BaseException as error:
-        _write(error, text, size)
-        return 1
-
-
-def _write(error: BaseException, text: int, size: int) -> None:
-    """Gives C++ the text of an exception, which cannot pass through it."""
-    encoded = str(error).encode()[: size - 1] + b"\0"
-    ctypes.memmove(text, encoded, len(encoded))
-
-
-@_SPLIT
-def _split(
-    handle: int, ranks: Any, n: int, name: bytes, timeout_ms: int, text: int, size: int
-) -> int:
-    try:
-        parent, group_name = _groups[handle], name.decode()
-        comm = _join.create_group(ranks[:n], group_name, timeout_ms, parent.comm)
-        assert comm is not None and comm.handle is not None
-        store = dist.PrefixStore(f"{group_name}/", parent.store)
-        _groups[comm.handle] = _Group(comm, store)
-        return comm.handle
-    except BaseException as error:
-        _write(error, text, size)
-        return 0
+        _join.enter_callback(before)
 
 
 def create(comm: Any, store: Any, timeout_ms: int, name: str = "lockstep") -> Any:

@@ -22,7 +22,7 @@ from . import _elastic_state, _join, _lib, _site
 from ._elastic_plane import LockstepPlane, TorchPlane, open_plane, wait
 from ._lib import lib
 from ._pg import LockstepGroup
-from ._work import LockstepWork, keep_until_waited
+from ._work import LockstepWork, keep_until_waited, write
 
 Tensors = Sequence[torch.Tensor]
 _RECOVERABLE = (_lib.EPEER, _lib.ETIMEOUT, _lib.EDEADLINE, _lib.ECANCELED)
@@ -178,7 +178,7 @@ class Job:
                 return False
         else:
             for target, value in zip(results(), self._given.pop(self.done)):
-                target.copy_(value)
+                write(target, value)
         if ends_together:
             self._results.clear()
         kept = [t.clone() if keeps_copies else t for t in results()]
@@ -370,7 +370,7 @@ class ElasticGroup(LockstepGroup):
 
         def restore() -> bool:
             for target, value in zip(targets, before):
-                target.copy_(value)
+                write(target, value)
             return True
 
         self.job.perform(
@@ -415,7 +415,7 @@ class ElasticGroup(LockstepGroup):
         found = [torch.empty_like(source) for _ in range(self.size())]
         work = self._call("allgather", [found], [source], opts)
         for i, part in enumerate(parts):
-            part.copy_(found[i % len(found)])
+            write(part, found[i % len(found)])
         return work
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:

@@ -49,6 +49,10 @@ def _at_exit_of_child() -> None:
     _join.close_all()
 
 
+def _finalize_process(_module: Any = None) -> None:
+    multiprocessing.util.Finalize(None, _at_exit_of_child, exitpriority=100)
+
+
 def install() -> None:
     """Once, at the import of the package."""
     previous = sys.excepthook
@@ -60,5 +64,8 @@ def install() -> None:
         previous(kind, error, trace)
 
     sys.excepthook = hook
-    multiprocessing.util.Finalize(None, _at_exit_of_child, exitpriority=100)
+    _finalize_process()
+    # A process of multiprocessing forgets the finalizers that it has when it begins: those of its
+    # parent, and those of the modules that its main module imports.
+    multiprocessing.util.register_after_fork(sys.modules[__name__], _finalize_process)
     atexit.register(_join.close_all)

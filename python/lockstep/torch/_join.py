@@ -88,7 +88,7 @@ class _Store:
 
     def _failed(self, error: BaseException) -> int:
         self.error = self.error or error
-        return _lib.ECANCELED if isinstance(error, KeyboardInterrupt) else _lib.EIO
+        return _lib.EIO if isinstance(error, Exception) else _lib.ECANCELED
 
     def _set(self, _arg: Any, key: bytes, value: int, size: int) -> int:
         try:
@@ -290,9 +290,9 @@ def join(store: Any, rank: int, size: int, timeout_ms: int) -> Comm:
     if status != _lib.OK:
         error = _lib.failure(status)
         relay.close()
-        if isinstance(relay.error, KeyboardInterrupt):
-            raise relay.error
-        raise error from relay.error
+        if relay.error is None or isinstance(relay.error, Exception):
+            raise error from relay.error
+        raise relay.error  # Ctrl-C, or the exit of a signal handler
     assert out.value is not None
     return Comm(out.value, rank, size, relay)
 

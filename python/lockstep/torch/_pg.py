@@ -28,6 +28,7 @@ from ._work import (
     milliseconds,
     timeout_of,
     wait_at_once,
+    write,
 )
 
 Tensors = Sequence[torch.Tensor]
@@ -75,18 +76,8 @@ def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _write(target: torch.Tensor, result: torch.Tensor) -> None:
-    """Copies a result of the same shape. Elements that share one place in an expanded tensor get
-    the value of the first."""
-    for dimension, step in enumerate(target.stride()):
-        if step == 0 and target.shape[dimension] > 1:
-            target = target.narrow(dimension, 0, 1)
-            result = result.narrow(dimension, 0, 1)
-    target.copy_(result)
-
-
 def _copier(target: torch.Tensor, result: torch.Tensor) -> Callable[[], None]:
-    return functools.partial(_write, target, result)
+    return functools.partial(write, target, result)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -168,7 +159,7 @@ def _divided(tensors: Tensors) -> Tuple[torch.Tensor, Finish]:
 
     def finish() -> None:
         for tensor, part in zip(tensors, flat.split(sizes)):
-            _write(tensor, part.view(tensor.shape))
+            write(tensor, part.view(tensor.shape))
 
     return flat, finish
 
@@ -199,7 +190,7 @@ def _copied_to_others(tensors: Tensors, result: torch.Tensor, finish: Finish) ->
             finish()
         for tensor in tensors:
             if tensor is not result:
-                _write(tensor, result)
+                write(tensor, result)
 
     return finish_all
 
@@ -376,7 +367,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
     def _copied(self, work: Any, outputs: Tensors, results: Tensors) -> LockstepWork:
         work.wait()
         for output, result in zip(outputs, results):
-            _write(output, result)
+            write(output, result)
         return keep_until_waited(LockstepWork(self._comm, None, None, outputs))
 
     # --- reductions ---
@@ -456,12 +447,13 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
             dst = torch.empty(target.shape, dtype=source.dtype)
             finish = _finisher(plan, target, dst, self._comm.size)
         out = ctypes.c_void_p()
-        counts = _counts([size * plan.width for size in sizes])
-        status = lib.ls_reduce_scatter_v(
+        counts = [size * plan.width for size in sizes]
+        is_even = len(set(counts)) == 1  # the C++ form, which another rank may have, calls the same
+        status = (lib.ls_reduce_scatter if is_even else lib.ls_reduce_scatter_v)(
             self._handle(source.shape),
             source.data_ptr(),
             dst.data_ptr(),
-            counts,
+            counts[0] if is_even else _counts(counts),
             plan.dtype,
             plan.op,
             self._out(out, opts),
@@ -623,7 +615,7 @@ class LockstepGroup(ProcessGroup):  # type: ignore[misc]
         self.allgather([of_ranks], [source], PartOptions(opts)).wait()
         for targets in outputs:
             for target, result in zip(targets, results):
-                _write(target, result)
+                write(target, result)
         return keep_until_waited(LockstepWork(self._comm, None, None, outputs))
 
     @event("all_gather", 1)
@@ -893,9 +885,8 @@ def _finisher(
     plan: Any, target: torch.Tensor, result: torch.Tensor, size: int
 ) -> Callable[[], None]:
     def finish() -> None:
-        if plan.is_divided:
-            result.div_(size, rounding_mode="trunc")
-        _write(target, result)
+        divided = result.div(size, rounding_mode="trunc") if plan.is_divided else result
+        write(target, divided)
 
     return finish
 

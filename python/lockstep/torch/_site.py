@@ -32,8 +32,11 @@ def _in_package(path: str) -> bool:
 
 def program_frame(depth: int) -> Any:
     """The innermost frame of this thread, `depth` or more above the caller's, that is the
-    program's."""
-    frame: Any = sys._getframe(depth + 1)
+    program's; None where Python has called nothing, as in autograd's threads for devices."""
+    try:
+        frame: Any = sys._getframe(depth + 1)
+    except ValueError:
+        return None
     while _is_own.get(frame.f_code.co_filename) or _in_package(frame.f_code.co_filename):
         caller = frame.f_back
         if caller is None:

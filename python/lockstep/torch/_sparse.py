@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._pg import LockstepGroup
 
 
+@torch.no_grad()  # type: ignore[misc]
 def all_reduce(
     group: "LockstepGroup",
     tensors: Sequence[torch.Tensor],

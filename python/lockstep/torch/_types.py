@@ -175,7 +175,7 @@ def folded(tensors: Sequence[torch.Tensor], name: str) -> torch.Tensor:
     made = _allowed(tensors[0].dtype, name)
     computed = made.widened or tensors[0].dtype
     plain = [tensor.to(computed).resolve_conj().resolve_neg() for tensor in tensors]
-    parts = [tensor.reshape(-1).view(_NATIVE[made.dtype]) for tensor in plain]
+    parts = [tensor.contiguous().view(-1).view(_NATIVE[made.dtype]) for tensor in plain]
     return functools.reduce(_FOLDS[made.op], parts).view(computed).view(tensors[0].shape)
 
 

@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from . import _calls, _join, _site
-from ._lib import lib
+from . import _calls, _errors, _join, _site
+from ._lib import BackendError, lib
 from ._pg import LockstepGroup
 
 PERIOD_S = 0.5
@@ -99,6 +99,7 @@ class Watch:
     def __init__(
         self, comm: _join.Comm, store: Any, late_s: float, on_failure: Callable[[str], None]
     ) -> None:
+        self._comm = comm
         self._group = LockstepGroup(comm, store, timedelta(days=1))
         self._on_failure = on_failure
         self._judge = _Judge(max(1, round(late_s / PERIOD_S)))
@@ -137,8 +138,12 @@ class Watch:
                 if verdict:
                     self._report(verdict)
                 self._stopping.wait(PERIOD_S)
-        except RuntimeError as error:
+        except BackendError as error:  # a rank is lost
             self._fail(str(error))
+        except Exception as error:
+            text = _errors.describe(error)
+            self._comm.abort(text)  # the others wait for this rank
+            self._fail(text)
 
     def _fail(self, text: str) -> None:
         self.failure = text
@@ -170,7 +175,7 @@ class Watch:
         left = STATE_BYTES - 64
         for group, name in list(distributed_c10d._world.pg_names.items()):
             count, last = self._source.of(name).state(COMPARED)
-            groups[name] = [count, self._source.counted(group), last]
+            groups[name] = [count, self._source.counted(group, name), last]
             left -= len(json.dumps({name: groups[name]}))
             if left < 0:  # of very many groups the oldest are compared
                 del groups[name]

@@ -10,8 +10,10 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import os
 import threading
 import time
+import warnings
 from collections import OrderedDict
 from datetime import timedelta
 from typing import Any, Callable, Dict, List, Optional, Sequence, TypeVar
@@ -27,7 +29,7 @@ SLICE_MS = 200  # between looks at Python's signals
 # Before torch 2.7 C++ does not keep the Python part of a handle that it gets, and without that part
 # its wait() never returns. So handles that calls return stay here until they are waited for, the
 # newest ones at least: C++ waits soon after the start.
-_UNWAITED_MAX = 256 if _cpp.version() < (2, 7) else 0
+_UNWAITED_MAX = 2048 if _cpp.version() < (2, 7) else 0
 _unwaited: "OrderedDict[int, Work]" = OrderedDict()  # by id()
 Handle = TypeVar("Handle", bound=Work)
 
@@ -37,7 +39,12 @@ def keep_until_waited(work: Handle) -> Handle:
     if _UNWAITED_MAX > 0:
         _unwaited[id(work)] = work
         if len(_unwaited) > _UNWAITED_MAX:
-            _unwaited.popitem(last=False)
+            _, oldest = _unwaited.popitem(last=False)
+            if not oldest.is_completed():
+                warnings.warn(
+                    f"lockstep: more than {_UNWAITED_MAX} operations are pending; with torch "
+                    f"{torch.__version__} the wait for the oldest one may never end"
+                )
     return work
 
 
@@ -70,6 +77,17 @@ def milliseconds(timeout: Optional[timedelta]) -> int:
 def timeout_of(opts: Any) -> int:
     """The milliseconds of a call's options: 0 where they are not set."""
     return milliseconds(getattr(opts, "timeout", None))
+
+
+def write(target: torch.Tensor, result: torch.Tensor) -> None:
+    """Copies a result of the same shape; autograd does not see it, as where the library writes.
+    Elements that share one place in an expanded tensor get the value of the first."""
+    with torch.inference_mode(target.is_inference()), torch.no_grad():
+        for dimension, step in enumerate(target.stride()):
+            if step == 0 and target.shape[dimension] > 1:
+                target = target.narrow(dimension, 0, 1)
+                result = result.narrow(dimension, 0, 1)
+        target.copy_(result)
 
 
 class PartOptions:
@@ -251,8 +269,8 @@ class LockstepWork(Work):  # type: ignore[misc]
                 lib.ls_work_set_timeout(self._handed, 0)
 
     def __del__(self) -> None:
-        if self._handle is None:
-            return
+        if self._handle is None or self._comm.process != os.getpid():
+            return  # a forked child leaves its parent's alone
         if self._comm.handle is None:
             self._free()  # the group has ended, and with it the operation
             return

@@ -30,27 +30,17 @@ using work_ptr = c10::intrusive_ptr<c10d::Work>;
 
 // --- the group ---
 
-/* Functions of _cpp.py, which owns the groups. */
-using ended_fn = void (*)(int64_t comm);
-using monitor_fn = int (*)(int64_t comm, int64_t timeout_ms, int wait_all, char *text,
-                           size_t text_bytes);
-/* The new group, or 0 and a text. */
-using split_fn = int64_t (*)(int64_t parent, const int *ranks, int n, const char *name,
-                             int64_t timeout_ms, char *text, size_t text_bytes);
+/* A function of _cpp.py, which owns the groups. */
+using ended_fn = void (*)(int64_t comm, bool in_callback);
 
-struct functions {
-    ended_fn ended;
-    monitor_fn monitor;
-    split_fn split;
-};
-
-call_sites *sites; // made once, by start()
+ended_fn ended_in_python; // this and the next one are set once, by begin_groups()
+call_sites *sites;
 
 /* liblockstep's group. It ends with its backend, or at the end of the interpreter. */
 class group
 {
   public:
-    group(ls_comm *joined, ended_fn ended) : at_end(ended), handle(joined)
+    explicit group(ls_comm *joined) : handle(joined)
     {
     }
 
@@ -67,16 +57,36 @@ class group
         return handle;
     }
 
+    /* From any thread: end() waits for it. */
+    void abort()
+    {
+        const std::lock_guard<std::mutex> guard(used);
+
+        ls_comm_abort(handle, "the program aborted the process group");
+    }
+
+    bool works()
+    {
+        const std::lock_guard<std::mutex> guard(used);
+
+        return handle != nullptr && ls_comm_status(handle) == LS_OK;
+    }
+
+    /* In a callback Python ends the group later: liblockstep's thread cannot wait for itself. */
     void end()
     {
-        ls_comm *const ended = handle.exchange(nullptr);
+        ls_comm *ended;
+        {
+            const std::lock_guard<std::mutex> guard(used);
 
+            ended = handle.exchange(nullptr);
+        }
         if (ended != nullptr)
-            at_end(reinterpret_cast<intptr_t>(ended));
+            ended_in_python(reinterpret_cast<intptr_t>(ended), callbacks::is_inside());
     }
 
   private:
-    const ended_fn at_end;
+    std::mutex used; // by another thread than that which ends it
     std::atomic<ls_comm *> handle;
 };
 
@@ -97,9 +107,9 @@ Tensor folded(const tensors &list, const ReduceOp &how)
     return list.size() == 1 ? list[0] : fold.call(list, number_of(how));
 }
 
-std::shared_ptr<group> own_group(ls_comm *joined, ended_fn ended)
+std::shared_ptr<group> own_group(ls_comm *joined)
 {
-    const auto made = std::make_shared<group>(joined, ended);
+    const auto made = std::make_shared<group>(joined);
     const std::lock_guard<std::mutex> guard(groups_lock);
 
     groups.erase(std::remove_if(groups.begin(), groups.end(),
@@ -112,10 +122,9 @@ std::shared_ptr<group> own_group(ls_comm *joined, ended_fn ended)
 class backend : public c10d::Backend
 {
   public:
-    backend(ls_comm *joined, const functions &python, std::chrono::milliseconds timeout,
-            std::string name)
-        : Backend(ls_comm_rank(joined), ls_comm_size(joined)), of(own_group(joined, python.ended)),
-          call(python), called(std::move(name)), timeout_ms(timeout.count())
+    backend(ls_comm *joined, std::chrono::milliseconds timeout, std::string name)
+        : Backend(ls_comm_rank(joined), ls_comm_size(joined)), of(own_group(joined)),
+          called(std::move(name)), timeout_ms(timeout.count())
     {
     }
 
@@ -414,11 +423,10 @@ class backend : public c10d::Backend
 
     void monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all) override
     {
-        char text[1024] = "";
+        static const auto barrier =
+            in_python<void(int64_t, int64_t, bool)>("lockstep::monitored_barrier");
 
-        if (call.monitor(reinterpret_cast<intptr_t>(comm()), opts.timeout.count(), wait_all, text,
-                         sizeof(text)) != 0)
-            std::rethrow_exception(failure(LS_EPEER, text));
+        barrier.call(reinterpret_cast<intptr_t>(comm()), opts.timeout.count(), wait_all);
     }
 
     void setTimeout(std::chrono::milliseconds timeout) override
@@ -442,17 +450,16 @@ class backend : public c10d::Backend
                                       const std::vector<int> &ranks,
                                       const c10::intrusive_ptr<Options> &opts) override
     {
-        char text[1024] = "";
+        static const auto create =
+            in_python<int64_t(int64_t, at::IntArrayRef, std::string, int64_t)>("lockstep::split");
 
         if (std::find(ranks.begin(), ranks.end(), rank_) == ranks.end())
             return nullptr;
-        const int64_t made = call.split(reinterpret_cast<intptr_t>(comm()), ranks.data(),
-                                        static_cast<int>(ranks.size()), opts->group_name.c_str(),
-                                        opts->timeout.count(), text, sizeof(text));
+        const std::vector<int64_t> members(ranks.begin(), ranks.end());
+        const int64_t made = create.call(reinterpret_cast<intptr_t>(comm()), members,
+                                         opts->group_name, opts->timeout.count());
 
-        if (made == 0)
-            std::rethrow_exception(failure(LS_EPEER, text));
-        return c10::make_intrusive<backend>(reinterpret_cast<ls_comm *>(made), call, opts->timeout,
+        return c10::make_intrusive<backend>(reinterpret_cast<ls_comm *>(made), opts->timeout,
                                             called);
     }
 
@@ -481,21 +488,17 @@ class backend : public c10d::Backend
 
     c10d::ErrorType getError() override
     {
-        const bool works = of != nullptr && of->comm() != nullptr;
-
-        return works && ls_comm_status(of->comm()) == LS_OK ? c10d::ErrorType::SUCCESS
-                                                            : c10d::ErrorType::COMM_ERROR;
+        return of->works() ? c10d::ErrorType::SUCCESS : c10d::ErrorType::COMM_ERROR;
     }
 
     void abort() override
     {
-        if (of != nullptr && of->comm() != nullptr)
-            ls_comm_abort(of->comm(), "the program aborted the process group");
+        of->abort();
     }
 
     void shutdown() override
     {
-        of.reset();
+        of->end();
     }
 
   private:
@@ -508,7 +511,7 @@ class backend : public c10d::Backend
 
     ls_comm *comm() const
     {
-        ls_comm *const c = of != nullptr ? of->comm() : nullptr;
+        ls_comm *const c = of->comm();
 
         if (c == nullptr)
             callbacks::stay_if_over();
@@ -836,22 +839,18 @@ class backend : public c10d::Backend
         return started(op, OpType::_ALLREDUCE_SPARSE, "all_reduce_sparse", {});
     }
 
-    std::shared_ptr<group> of;
-    const functions call;
+    const std::shared_ptr<group> of;
     const std::string called;
     std::atomic<int64_t> timeout_ms; // of operations without one of their own
     std::mutex starting;             // the operations of a group have one order
     std::atomic<uint64_t> n_started = 0;
 };
 
-/* Before the first group: the addresses of _cpp.py's functions, and the folders whose files are not
+/* Before the first group: the address of _cpp.py's function, and the folders whose files are not
  * the program's. */
-functions python_functions;
-
-void begin_groups(int64_t ended, int64_t monitor, int64_t split, std::vector<std::string> own)
+void begin_groups(int64_t ended, std::vector<std::string> own)
 {
-    python_functions = {reinterpret_cast<ended_fn>(ended), reinterpret_cast<monitor_fn>(monitor),
-                        reinterpret_cast<split_fn>(split)};
+    ended_in_python = reinterpret_cast<ended_fn>(ended);
     sites = new call_sites(std::move(own));
 }
 
@@ -859,8 +858,8 @@ void begin_groups(int64_t ended, int64_t monitor, int64_t split, std::vector<std
 c10::intrusive_ptr<c10d::ProcessGroup> wrap(int64_t comm, int64_t timeout_ms, std::string name)
 {
     auto *joined = reinterpret_cast<ls_comm *>(static_cast<intptr_t>(comm));
-    const auto made = c10::make_intrusive<backend>(
-        joined, python_functions, std::chrono::milliseconds(timeout_ms), std::move(name));
+    const auto made = c10::make_intrusive<backend>(joined, std::chrono::milliseconds(timeout_ms),
+                                                   std::move(name));
     const auto holder =
         c10::make_intrusive<c10d::ProcessGroup>(ls_comm_rank(joined), ls_comm_size(joined));
 
@@ -889,12 +888,14 @@ void end_all()
 
 TORCH_LIBRARY(lockstep, library)
 {
-    library.def("begin_groups(int ended, int monitor, int split, str[] own) -> ()", begin_groups);
+    library.def("begin_groups(int ended, str[] own) -> ()", begin_groups);
     library.def("set_refusal(str name, str text) -> ()", set_refusal);
     // In Python (_cpp.py):
     library.def("run_signal_handlers() -> ()");
     library.def("folded(Tensor[] tensors, int how) -> Tensor");
     library.def("reduce_sparse(int comm, Tensor[] tensors, int how, int timeout_ms) -> ()");
+    library.def("monitored_barrier(int comm, int timeout_ms, bool wait_all) -> ()");
+    library.def("split(int comm, int[] ranks, str name, int timeout_ms) -> int");
     library.def("factor(Tensor given) -> Scalar");
     library.def("set_type(ScalarType of, int how, ScalarType computes, int[] numbers, "
                 "str refusal) -> ()",

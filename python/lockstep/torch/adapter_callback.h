@@ -191,6 +191,30 @@ class callbacks
     bool is_over = false;
 };
 
+/* While this thread waits, others can run Python: PyTorch calls some functions with the GIL. */
+class unlocked
+{
+  public:
+    unlocked() : state(py.knows_this_thread() && py.has_lock() != 0 ? py.unlock() : nullptr)
+    {
+    }
+
+    unlocked(const unlocked &) = delete;
+    unlocked &operator=(const unlocked &) = delete;
+
+    ~unlocked()
+    {
+        if (state == nullptr)
+            return;
+        callbacks::stay_if_over();
+        py.lock(state);
+    }
+
+  private:
+    const python &py = python::here();
+    void *const state;
+};
+
 } // namespace lockstep_torch
 
 #endif

@@ -28,6 +28,9 @@ LS_WEAK void Py_DecRef(void *object);
 LS_WEAK void *PyGILState_GetThisThreadState();
 LS_WEAK void PyErr_Fetch(void **type, void **value, void **trace);
 LS_WEAK void PyErr_Restore(void *type, void *value, void *trace);
+LS_WEAK int PyGILState_Check();
+LS_WEAK void *PyEval_SaveThread();
+LS_WEAK void PyEval_RestoreThread(void *state);
 }
 #undef LS_WEAK
 
@@ -83,6 +86,10 @@ class python
     void (*fetch)(void **type, void **value, void **trace); // PyErr_Fetch: new
     void (*restore)(void *type, void *value, void *trace);  // PyErr_Restore: drops
 
+    int (*has_lock)();            // PyGILState_Check
+    void *(*unlock)();            // PyEval_SaveThread
+    void (*lock)(void *unlocked); // PyEval_RestoreThread
+
   private:
     void *(*this_thread)(); // PyGILState_GetThisThreadState
     bool is_usable = true;
@@ -104,6 +111,9 @@ class python
         find(this_thread, PyGILState_GetThisThreadState);
         find(fetch, PyErr_Fetch);
         find(restore, PyErr_Restore);
+        find(has_lock, PyGILState_Check);
+        find(unlock, PyEval_SaveThread);
+        find(lock, PyEval_RestoreThread);
     }
 
     template <typename F> void find(F &function, F found)

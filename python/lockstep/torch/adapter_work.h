@@ -171,8 +171,11 @@ class operation : public std::enable_shared_from_this<operation>
 
         const bool ends_here = callbacks::is_inside() ? claim() : callbacks::is_deep() && is_over();
 
-        if (ends_here)
+        if (ends_here) {
+            const unlocked other_threads_run;
+
             end_parts();
+        }
         {
             const std::lock_guard<std::mutex> guard(lock);
 
@@ -399,16 +402,26 @@ class operation : public std::enable_shared_from_this<operation>
             error = failure(status, text);
     }
 
+    void write_results()
+    {
+        const at::AutoDispatchBelowADInplaceOrView no_autograd;
+
+        for (Tensor &t : quotients)
+            t.div_(divisor, "trunc");
+        for (const auto &copy : copies)
+            write(copy.first, copy.second);
+    }
+
     /* By the thread that has seen the end of the last part. */
     void finish()
     {
-        if (!error) {
-            const at::AutoDispatchBelowADInplaceOrView no_autograd;
+        try {
+            if (!error)
+                write_results();
+        } catch (...) { // the program may have changed the shape of a tensor
+            const std::lock_guard<std::mutex> guard(lock);
 
-            for (Tensor &t : quotients)
-                t.div_(divisor, "trunc");
-            for (const auto &copy : copies)
-                write(copy.first, copy.second);
+            error = std::current_exception();
         }
         quotients.clear();
         copies.clear();
@@ -503,6 +516,8 @@ class work : public c10d::Work
 
     void synchronize() override
     {
+        const unlocked other_threads_run;
+
         op->wait(kNoTimeout);
     }
 

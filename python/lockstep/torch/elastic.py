@@ -47,6 +47,7 @@ import contextlib
 import functools
 import os
 import sys
+import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Union
 
 import torch
@@ -155,7 +156,7 @@ class Run:
         self._is_in_body = self._is_reduced = self._has_stepped = self._is_called = False
         self._is_synced = True
         self._touched: Set[int] = set()
-        self._is_queued = False
+        self._queued: Any = None  # refers to a callback, which is freed when its backward() fails
         self._open_gradients(shards or self._job.size)
         if data_plane is not None:
             self._job.backends[self._gradients.device.type] = data_plane
@@ -534,12 +535,13 @@ class Run:
 
     def _on_gradient(self, index: int, *_gradients: Any) -> None:
         self._touched.add(index)
-        if not self._is_queued:
-            self._is_queued = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
+        if self._queued is None or self._queued() is None:
+            callback = functools.partial(self._after_backward)
+            self._queued = weakref.ref(callback)
+            torch.autograd.Variable._execution_engine.queue_callback(callback)
 
     def _after_backward(self) -> None:
-        self._is_queued = False
+        self._queued = None
         if not self._is_in_body:
             raise RuntimeError(f"{_NAME}: backward() outside of the loop over steps()")
         if not self._is_synced:
