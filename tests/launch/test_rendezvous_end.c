@@ -466,6 +466,21 @@ static void a_node_takes_a_place_when_the_ranks_of_another_one_are_lost(void **s
     close_head(&h);
 }
 
+/* The launcher of a node whose ranks are lost must not end with code 0 for that. */
+static void a_job_whose_ranks_are_all_lost_has_not_ended_well(void **state)
+{
+    head h;
+
+    (void)state;
+    run_job(&h, &two_to_four, 2);
+    for (int conn = 1; conn <= 2; conn++) {
+        STEP(&h, .kind = RDZV_FINISHED, .conn = (uint64_t)conn, .generation = generation(&h),
+             .are_lost = true);
+        assert_null(find(&h, RDZV_DO_END, 1));
+    }
+    close_head(&h);
+}
+
 static void a_place_with_a_number_needs_a_node_with_that_number(void **state)
 {
     const rdzv_options opt = {.by_id = true, .min_nodes = 3, .max_nodes = 3};
@@ -696,6 +711,7 @@ int main(void)
         cmocka_unit_test(a_node_that_cannot_begin_leaves_the_place_to_others),
         cmocka_unit_test(no_node_takes_a_place_when_ranks_have_finished),
         cmocka_unit_test(a_node_takes_a_place_when_the_ranks_of_another_one_are_lost),
+        cmocka_unit_test(a_job_whose_ranks_are_all_lost_has_not_ended_well),
         cmocka_unit_test(a_place_with_a_number_needs_a_node_with_that_number),
         cmocka_unit_test(a_failure_ends_a_node_that_has_not_begun),
         cmocka_unit_test(a_spare_takes_a_lost_nodes_number_for_free),

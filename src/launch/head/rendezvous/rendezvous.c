@@ -403,7 +403,9 @@ static void settle_run(rdzv *m)
     fill_vacant_places(m);
     n_waiting = rdzv_count(m, NODE_WAITING, NODE_WAITING);
     n_done = rdzv_count_done(m);
-    if (n_done + rdzv_count(m, NODE_WELCOMED, NODE_WELCOMED) == m->n_places) {
+    // An elastic job of which all ranks are lost is given up by head_elastic.c.
+    if (n_done + rdzv_count(m, NODE_WELCOMED, NODE_WELCOMED) == m->n_places &&
+        rdzv_has_finished_node(m)) {
         rdzv_end_job(m, 0, "");
     } else if (n_waiting > 0 && n_done == 0 && m->n_places < m->opt.max_nodes) {
         text = rdzv_new_text(m);
