@@ -56,6 +56,7 @@ static void after_fork_in_child(void)
         engine *e = list_entry(it, engine, fork_node);
 
         e->is_forked = true;
+        ls_mutex_init(&e->mu); // the parent's progress thread may have held it
         if (e->parts.control != NULL)
             (void)close(control_fd(e->parts.control));
         if (e->parts.control_fd >= 0)
