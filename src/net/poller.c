@@ -172,7 +172,8 @@ int poller_accept(poll_watch *w, const char *name)
     if (net_accept(w->fd, &fd) == LS_OK)
         return fd;
     if (log_every(&w->last_log_ms, LOG_PAUSE_MS))
-        ls_log(LS_LOG_ERROR, name, "cannot accept connections for now: %s", ls_last_error());
+        ls_log(LS_LOG_ERROR, name, "cannot accept connections, and tries again: %s",
+               ls_last_error());
     if (poller_change(w, 0) == LS_OK)
         poller_timer_set(w->owner, &w->resume, ls_now_ms() + NO_FDS_PAUSE_MS, resume_accepting, w);
     return -1;

@@ -30,6 +30,16 @@
             fail_msg("\"%s\" does not contain \"%s\"", ls_last_error(), part);                     \
     } while (0)
 
+/* How often `part` is in the text. */
+static inline int count_parts(const char *text, const char *part)
+{
+    int n = 0;
+
+    for (const char *at = text; (at = strstr(at, part)) != NULL; at += strlen(part))
+        n++;
+    return n;
+}
+
 /* Sets a locale with a decimal comma; prints a message and returns 0 when none is installed. */
 static inline int use_comma_locale(void)
 {

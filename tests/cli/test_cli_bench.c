@@ -303,6 +303,19 @@ static void low_bandwidth_fails_with_a_minimum(void **state)
     job_expect(j, job_printed(j, 1, "is below 0.9 * NCCL_TESTS_MIN_BW"));
 }
 
+/* 16 connections, beside what the tool itself has open. */
+static void a_comparison_needs_more_descriptors_than_the_soft_limit(void **state)
+{
+    job *j = job_start(JOB_LIST("sh", "-c",
+                                "ulimit -Sn 16 && exec $0 bench all_reduce -g 8 -b 8 -e 8 -n 1 "
+                                "-w 0 -N 1 --vs native",
+                                JOB_TOOL),
+                       NULL);
+
+    LS_UNUSED(state);
+    job_expect_code(j, 0);
+}
+
 static void wrong_flags_are_errors(void **state)
 {
     LS_UNUSED(state);
@@ -385,6 +398,7 @@ int main(void)
         test(results_are_right_however_operations_are_called),
         test(memory_report_counts_the_buffers),
         test(low_bandwidth_fails_with_a_minimum),
+        test(a_comparison_needs_more_descriptors_than_the_soft_limit),
         test(wrong_flags_are_errors),
         test(wrong_numbers_of_ranks_are_errors),
         test(the_choice_of_algorithms_is_shown),

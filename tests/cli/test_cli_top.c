@@ -643,7 +643,7 @@ static void expect_an_answer_when_descriptors_are_there(job *j, int port)
     assert_int_equal(prlimit(j->pid, RLIMIT_NOFILE, &few, NULL), 0);
     assert_ok(net_address_parse("127.0.0.1", port, &at));
     assert_ok(net_connect(&at, NET_STREAM, ls_deadline_ms(JOB_LONG_MS), &fd));
-    job_await_text(j, 1, "cannot accept connections for now");
+    job_await_text(j, 1, "cannot accept connections, and tries again");
     assert_int_equal(prlimit(j->pid, RLIMIT_NOFILE, &before, NULL), 0);
     (void)close(fd);
     assert_non_null(strstr(get(port, "GET /metrics HTTP/1.0\r\n\r\n"), " 200 "));

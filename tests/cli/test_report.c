@@ -23,15 +23,6 @@ static report_run *read_text(const char *text, ls_status wanted)
     return &run;
 }
 
-static int count(const char *text, const char *part)
-{
-    int n = 0;
-
-    for (const char *at = text; (at = strstr(at, part)) != NULL; at += strlen(part))
-        n++;
-    return n;
-}
-
 static const char first_line[] =
     "{\"epoch\":0,\"step\":5,\"loss\":2.5,\"samples_per_s\":100,\"top1\":0.25,\"top5\":0.5,"
     "\"values\":{\"share\":0.5},\"seconds\":{\"data\":0.1,\"forward\":1,\"backward\":2,"
@@ -71,9 +62,9 @@ static void a_run_has_all_its_parts(void **state)
     // rank 0 works 3.2 s and waits 0.9, rank 1 works 4 s
     assert_non_null(strstr(html, "<tr><td>0</td><td>3.20</td><td>0.90</td>"));
     assert_non_null(strstr(html, "<tr><td>1</td><td>4.00</td><td>0.10</td>"));
-    assert_int_equal(count(html, "<td class=\"lane\">"), 2);
+    assert_int_equal(count_parts(html, "<td class=\"lane\">"), 2);
     // 5 comparisons, 2 of the value, phases, histogram, and 2 lanes
-    assert_int_equal(count(html, "<svg"), 11);
+    assert_int_equal(count_parts(html, "<svg"), 11);
     assert_non_null(strstr(html, "share, training"));
     assert_null(strstr(html, "http"));
     assert_null(strstr(html, "src="));
@@ -114,7 +105,7 @@ static void runs_are_lines_of_the_same_charts(void **state)
     assert_non_null(strstr(loss, "one <b>2.5</b>"));
     assert_non_null(strstr(loss, "&lt;two&gt; <b>1.5</b>"));
     assert_null(strstr(text_str(&page), "<two>"));
-    assert_int_equal(count(text_str(&page), "<h2>"), 2);
+    assert_int_equal(count_parts(text_str(&page), "<h2>"), 2);
     for (int i = 0; i < 2; i++)
         report_free(&runs[i]);
     text_free(&page);

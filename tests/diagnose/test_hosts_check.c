@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/report/json.h"
 #include "diagnose/hosts/hosts_check.h"
-#include "diagnose/hosts/hosts_check_node.h"
+#include "diagnose/hosts/hosts_check_run.h"
 
 #define MS INT64_C(1000000)
 
@@ -540,6 +540,36 @@ static void messages_arrive_as_they_were_sent(void **state)
     wire_writer_free(&w);
 }
 
+/* Others may take longer: it waits for its network tests until they have. */
+static void a_host_that_has_checked_itself_may_be_silent(void **state)
+{
+    const agent_hosts_spec hosts = {.own = 0};
+    const hosts_check_options opt = {.hosts = &hosts};
+    const hosts_check_facts facts = {.version = "1"};
+    hosts_check_host result = {0};
+    hosts_check out = {.hosts = &result};
+    struct hosts_check_run run = {.opt = &opt, .out = &out, .n = 1};
+    run_host host = {.run = &run, .has_offer = true};
+    wire_writer w = {0};
+    frame f;
+
+    LS_UNUSED(state);
+    run.list = &host;
+    assert_ok(poller_create(&run.loop));
+    hosts_check_facts_write(&w, &facts);
+    f = frame_of(HOSTS_CHECK_FACTS, &w);
+    assert_ok(hosts_check_take_message(&run, 0, &f));
+    assert_true(host.limit.is_set);
+    wire_writer_reset(&w);
+    wire_write_text(&w, "");
+    f = frame_of(HOSTS_CHECK_LOCAL_DONE, &w);
+    assert_ok(hosts_check_take_message(&run, 0, &f));
+    assert_false(host.limit.is_set);
+    poller_timer_cancel(&run.turn);
+    poller_destroy(run.loop);
+    wire_writer_free(&w);
+}
+
 static void findings_of_unknown_kind_are_dropped(void **state)
 {
     findings list = {0};
@@ -618,6 +648,7 @@ int main(void)
         cmocka_unit_test(slowest_paths_of_many_hosts_are_listed),
         cmocka_unit_test(every_kind_of_several_hosts_is_provoked_by_a_test),
         cmocka_unit_test(messages_arrive_as_they_were_sent),
+        cmocka_unit_test(a_host_that_has_checked_itself_may_be_silent),
         cmocka_unit_test(findings_of_unknown_kind_are_dropped),
         cmocka_unit_test(orders_carry_their_options),
     };

@@ -174,13 +174,25 @@ static void show(const char *title, const text_buf *text)
         print_message("%.500s", text_str(text) + at);
 }
 
-void job_fail(const job *j, const char *file, int line, const char *condition)
+static void show_job(const job *j)
 {
     show("stdout", &j->out);
     show("stderr", &j->err);
     print_message("---\n");
     if (j->has_ended)
         print_message("ended with status 0x%x\n", (unsigned)j->status);
+}
+
+void job_fail(const job *j, const char *file, int line, const char *condition)
+{
+    show_job(j);
+    for (job *other = jobs; other < jobs + JOB_MOST; other++) {
+        if (!other->is_used || other == j)
+            continue;
+        print_message("=== another job, process %d\n", (int)other->pid);
+        pump(other, 0);
+        show_job(other);
+    }
     print_message("%s:%d: %s does not hold\n", file, line, condition);
     fail();
     abort(); /* fail() does not return, but its declaration does not say so */

@@ -49,15 +49,6 @@ static void make_key(char *path, size_t n)
     assert_int_equal(net_key_write_file(path, &key), LS_OK);
 }
 
-static int count_lines(const job *j, const char *text)
-{
-    int n = 0;
-
-    for (const char *at = text_str(&j->out); (at = strstr(at, text)) != NULL; at += strlen(text))
-        n++;
-    return n;
-}
-
 static void many_agents_start_and_end_quickly(void **state)
 {
     const int n = getenv("LS_TEST_FULL") != NULL ? 200 : 50;
@@ -77,7 +68,7 @@ static void many_agents_start_and_end_quickly(void **state)
     text_format(key_env, sizeof(key_env), NET_KEY_FILE_ENV "=%s", key);
     began_ms = ls_now_ms();
     j = job_start(JOB_LIST("sh", "-c", script), JOB_LIST(nodes, port, key_env, "TOOL=" JOB_TOOL));
-    while (count_lines(j, "is up\n") < n) {
+    while (count_parts(text_str(&j->out), "is up\n") < n) {
         job_expect(j, !j->has_ended && ls_now_ms() - began_ms < JOB_LONG_MS);
         job_read_output(j, 10);
     }

@@ -369,15 +369,6 @@ static void all_failures_are_reported(void **state)
     job_expect(j, job_printed(j, 1, "cannot run /nowhere/ssh: No such file"));
 }
 
-static int count(const text_buf *text, const char *part)
-{
-    int n = 0;
-
-    for (const char *at = text_str(text); (at = strstr(at, part)) != NULL; at++)
-        n++;
-    return n;
-}
-
 /* Many hosts, few reasons: few lines, and every host is in one of them. */
 static void the_same_failure_of_many_hosts_is_one_line(void **state)
 {
@@ -405,8 +396,8 @@ static void the_same_failure_of_many_hosts_is_one_line(void **state)
                            "lockstep: hosts 127.0.0.[33-35,37-39,41-43,45-47,49-51,53-55,57-59,61]"
                            ": ssh: connect to host b port 22: Connection refused"));
     job_expect(j, job_printed(j, 1, "45 of 60 other hosts could not be started: 127.0.0.["));
-    job_expect(j, count(&j->err, "Permission denied") == 1);
-    job_expect(j, count(&j->err, "Connection refused") == 1);
+    job_expect(j, count_parts(text_str(&j->err), "Permission denied") == 1);
+    job_expect(j, count_parts(text_str(&j->err), "Connection refused") == 1);
 }
 
 /* The folder goes while all hosts are still being tried. */
@@ -498,7 +489,8 @@ static void what_all_login_shells_print_is_printed_once(void **state)
 
     LS_UNUSED(state);
     expect_end(j, 0);
-    job_expect(j, count(&j->err, "Welcome to the cluster!") <= 2); /* they may be slow */
+    /* they may be slow */
+    job_expect(j, count_parts(text_str(&j->err), "Welcome to the cluster!") <= 2);
     job_expect(j,
                job_printed(j, 1, "127.0.0.2") || job_printed(j, 1, "hosts 127.0.0.[2-4]: Welcome"));
 }

@@ -111,15 +111,18 @@ static control *join(const owner *o, int rank, int world_size)
     return c;
 }
 
+static void read_more(control *c)
+{
+    assert_ok(net_wait(control_fd(c), POLLIN, ls_deadline_ms(SOON)));
+    assert_ok(control_poll(c));
+}
+
 static job_cause await_cause(control *c)
 {
-    const int64_t deadline_ms = ls_deadline_ms(SOON);
     job_cause cause = {0};
 
-    while (!control_next_cause(c, &cause)) {
-        assert_ok(net_wait(control_fd(c), POLLIN, deadline_ms));
-        assert_ok(control_poll(c));
-    }
+    while (!control_next_cause(c, &cause))
+        read_more(c);
     return cause;
 }
 
@@ -144,7 +147,6 @@ static void the_owners_cause_comes_before_the_hubs(void **state)
 static void a_rank_that_the_owner_saw_end_well_has_left(void **state)
 {
     owner o = {.knows_exit = true};
-    const int64_t deadline_ms = ls_deadline_ms(SOON);
     control *a;
     control *b;
     int rank = -1;
@@ -154,10 +156,8 @@ static void a_rank_that_the_owner_saw_end_well_has_left(void **state)
     a = join(&o, 0, 2);
     b = join(&o, 1, 2);
     assert_int_equal(shutdown(control_fd(b), SHUT_RDWR), 0); // no leave
-    while (!control_next_left(a, &rank)) {
-        assert_ok(net_wait(control_fd(a), POLLIN, deadline_ms));
-        assert_ok(control_poll(a));
-    }
+    while (!control_next_left(a, &rank))
+        read_more(a);
     assert_int_equal(rank, 1);
     control_close(a);
     control_close(b);
@@ -175,7 +175,6 @@ static void a_barrier_fails_when_a_rank_of_it_has_exited(void **state)
                                      .n_members = 2,
                                      .timeout_ms = -1,
                                      .report_in_ms = SOON};
-    const int64_t deadline_ms = ls_deadline_ms(SOON);
     owner o = {.knows_exit = true};
     barrier_answer answer = {0};
     uint32_t first;
@@ -189,10 +188,8 @@ static void a_barrier_fails_when_a_rank_of_it_has_exited(void **state)
     assert_ok(control_meet(a, &barrier));
     assert_ok(control_reserve_groups(a, 1, &first)); // the hub has read the barrier
     assert_int_equal(shutdown(control_fd(b), SHUT_RDWR), 0);
-    while (!control_next_answer(a, &answer)) {
-        assert_ok(net_wait(control_fd(a), POLLIN, deadline_ms));
-        assert_ok(control_poll(a));
-    }
+    while (!control_next_answer(a, &answer))
+        read_more(a);
     assert_int_equal(answer.ticket, barrier.ticket);
     assert_int_equal(answer.status, LS_EPEER);
     assert_non_null(strstr(answer.text, "left the job"));

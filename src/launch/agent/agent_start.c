@@ -100,16 +100,13 @@ static ls_status raise_descriptor_limit(const agent_spec *spec)
         AGENT_FILES + AGENT_FILES_RANK * n_ranks + n_more + count_remote_descriptors(spec);
     struct rlimit limit;
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= enough)
-        return LS_OK;
-    if (limit.rlim_max < least)
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max < least)
         return ls_fail(LS_ESYSTEM,
                        "%d ranks on this host need %llu open files, but at most %llu are allowed: "
                        "raise the hard limit (ulimit -Hn, or LimitNOFILE of the service)",
                        spec->n_ranks, (unsigned long long)least,
                        (unsigned long long)limit.rlim_max);
-    limit.rlim_cur = enough < limit.rlim_max ? enough : limit.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    process_allow_files(enough);
     return LS_OK;
 }
 

@@ -285,7 +285,8 @@ static void out_of_descriptors(listener *l, int listen_fd)
     int fd;
 
     if (log_every(&l->last_descriptors_ms, LOG_PAUSE_MS))
-        ls_log(LS_LOG_ERROR, l->opt.name, "cannot accept connections for now: %s", ls_last_error());
+        ls_log(LS_LOG_ERROR, l->opt.name, "cannot accept connections, and tries again: %s",
+               ls_last_error());
     file_close(&l->spare_fd);
     if (net_accept(listen_fd, &fd) == LS_OK)
         file_close(&fd);
