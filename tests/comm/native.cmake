@@ -4,6 +4,8 @@ set(native_test_libs ls_comm PkgConfig::CMOCKA m)
 ls_test(test_comm_native_kernels unit SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/native_kernels.c ${CMAKE_CURRENT_LIST_DIR}/native_oracle.c
   LIBS ${native_test_libs})
+ls_test(test_comm_native_copy unit SOURCES
+  ${CMAKE_CURRENT_LIST_DIR}/native_copy.c LIBS ${native_test_libs})
 ls_test(test_comm_native_local multiproc SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/native_local.c ${CMAKE_CURRENT_LIST_DIR}/native_ranks.c
   LIBS ${native_test_libs} TIMEOUT 120)
@@ -28,7 +30,7 @@ if(NOT LOCKSTEP_SANITIZE AND NOT LOCKSTEP_FUZZ)
   add_library(test_native_counted OBJECT ${counted_sources})
   target_link_libraries(test_native_counted PRIVATE ls_comm)
   target_compile_options(test_native_counted PRIVATE -fsanitize=thread
-    -Dmemcpy=lines_memcpy -Dreduce_tree=lines_reduce_tree)
+    -Dmemcpy=lines_memcpy -Dcopy_shared=lines_copy_shared -Dreduce_tree=lines_reduce_tree)
   ls_test(test_comm_native_levels unit SOURCES
     ${CMAKE_CURRENT_LIST_DIR}/native_levels.c ${CMAKE_CURRENT_LIST_DIR}/native_lines.c
     $<TARGET_OBJECTS:test_native_counted> LIBS test_root_folder ${native_test_libs} TIMEOUT 120)

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "comm/backends/native/memory/segment.h"
+#include "comm/backends/native/reduce/copy.h"
 #include "comm/backends/reduce.h"
 
 #include <stdatomic.h>
@@ -196,9 +197,10 @@ void __tsan_write_range(void *at, size_t bytes)
     follow(at, bytes, true);
 }
 
-// --- what the sources call in the place of memcpy() and reduce_tree() ---
+// --- what the sources call in the place of memcpy(), copy_shared() and reduce_tree() ---
 
 void *lines_memcpy(void *to, const void *from, size_t bytes);
+void lines_copy_shared(copy_way *way, void *to, const void *from, size_t bytes);
 void lines_reduce_tree(void *to, const reduce_operand *operands, int n_operands, size_t count,
                        ls_dtype type, ls_reduce_op op, bool final, double divisor);
 
@@ -207,6 +209,12 @@ void *lines_memcpy(void *to, const void *from, size_t bytes)
     follow(from, bytes, false);
     follow(to, bytes, true);
     return memmove(to, from, bytes); // all ranks have the same dst
+}
+
+void lines_copy_shared(copy_way *way, void *to, const void *from, size_t bytes)
+{
+    LS_UNUSED(way);
+    (void)lines_memcpy(to, from, bytes);
 }
 
 void lines_reduce_tree(void *to, const reduce_operand *operands, int n_operands, size_t count,

@@ -16,6 +16,7 @@
 #include "comm/backends/native/memory/link_shm.h"
 
 #include "base/alloc.h"
+#include "comm/backends/native/reduce/copy.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -23,6 +24,7 @@
 
 #define POSTS        8
 #define PAGE_BYTES   ((size_t)4096)
+#define PIECE_BYTES  ((size_t)16384)
 #define POST_CHARGED 0x80 /* with the type */
 #define POST_DIRECT  0x40
 #define POST_TYPE    0x0f
@@ -58,6 +60,7 @@ typedef struct shm_stream {
     uint64_t n_posted;
     uint64_t n_posted_taken;          /* when this side last loaded it */
     uint64_t n_taken;                 /* of the other side's posts */
+    copy_way way;                     /* into `out` */
     shm_ring *out;                    /* NULL: nothing was written yet */
     shm_ring *in;                     /* NULL: not open when last seen */
     _Atomic unsigned char *out_state; /* RING_*, written by this rank only */
@@ -137,15 +140,23 @@ static ssize_t shm_write(peer_link *l, const struct iovec *iov, int n)
     space = s->ring_bytes - (size_t)held;
     for (int i = 0; i < n && space > 0; i++) {
         const uint8_t *from = iov[i].iov_base;
-        const size_t bytes = iov[i].iov_len < space ? iov[i].iov_len : space;
-        const size_t offset = (size_t)at & (s->ring_bytes - 1);
-        const size_t first =
-            bytes < s->ring_bytes - offset ? bytes : s->ring_bytes - offset; // up to the ring's end
+        size_t left = iov[i].iov_len < space ? iov[i].iov_len : space;
 
-        memcpy(ring->data + offset, from, first);
-        memcpy(ring->data, from + first, bytes - first);
-        at += bytes;
-        space -= bytes;
+        space -= left;
+        while (left > 0) {
+            const size_t offset = (size_t)at & (s->ring_bytes - 1);
+            const size_t to_end = s->ring_bytes - offset;
+            size_t bytes = left < PIECE_BYTES ? left : PIECE_BYTES;
+
+            bytes = bytes < to_end ? bytes : to_end;
+            copy_shared(&s->way, ring->data + offset, from, bytes);
+            from += bytes;
+            left -= bytes;
+            at += bytes;
+            // A reader that spins takes this piece while the next one is written.
+            if (left > 0)
+                atomic_store_explicit(&ring->written, at, memory_order_release);
+        }
     }
     if (at != start) {
         // Sequentially consistent towards a reader that prepares to sleep (local.h); releases the

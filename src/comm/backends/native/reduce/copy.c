@@ -1,12 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * copy.c - copies around the caches with non-temporal stores, which a fence orders before the
- * return. team_shared.c calls it.
+ * return, and the choice between these and plain copies. The team's algorithms and link_shm.c call
+ * it.
  */
 #include "comm/backends/native/reduce/copy.h"
 
+#include "base/clock.h"
+
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
+
+#define GAP_FIRST    6  /* the pages of the buffers then exist */
+#define GAP_SOON     1  /* after a comparison that the other way has won */
+#define GAP_MOST     64 /* a plain copy may take ten times as long */
+#define WINS         3  /* in a row, after which the way changes: interrupts decide nothing */
+#define SAMPLE_BYTES ((size_t)32768) /* at most half of a copy */
+#define FACTOR       3 /* around must be so much faster: readers then find nothing in caches */
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -47,3 +58,69 @@ void copy_around(void *dst, const void *src, size_t bytes)
     memcpy(dst, src, bytes);
 }
 #endif
+
+bool copy_way_compares(copy_way *way)
+{
+    if (way->gap == 0)
+        way->left = way->gap = GAP_FIRST;
+    return way->left-- == 0;
+}
+
+bool copy_way_is_plain(copy_way *way)
+{
+    if (way->gap == 0)
+        way->left = way->gap = GAP_FIRST;
+    if (way->is_around || way->left == 0)
+        return false;
+    way->left--;
+    return true;
+}
+
+void copy_way_compared(copy_way *way, bool around_is_faster)
+{
+    if (around_is_faster == way->is_around) {
+        way->against = 0;
+        way->gap = 2 * way->gap < GAP_MOST ? 2 * way->gap : GAP_MOST;
+    } else if (++way->against < WINS) {
+        way->gap = GAP_SOON;
+    } else {
+        way->against = 0;
+        way->is_around = around_is_faster;
+        way->gap = GAP_FIRST;
+    }
+    way->left = way->gap;
+}
+
+static void copy(bool is_around, uint8_t *dst, const uint8_t *src, size_t bytes)
+{
+    if (is_around)
+        copy_around(dst, src, bytes);
+    else
+        memcpy(dst, src, bytes);
+}
+
+/* The fence is part of what a plain copy costs its caller. */
+static void copy_and_compare(copy_way *way, uint8_t *dst, const uint8_t *src, size_t bytes)
+{
+    const size_t sample = bytes / 2 < SAMPLE_BYTES ? bytes / 2 : SAMPLE_BYTES;
+    int64_t at[3];
+
+    at[0] = ls_now_ns();
+    memcpy(dst, src, sample);
+    atomic_thread_fence(memory_order_seq_cst);
+    at[1] = ls_now_ns();
+    copy_around(dst + sample, src + sample, sample);
+    at[2] = ls_now_ns();
+    copy_way_compared(way, at[1] - at[0] > FACTOR * (at[2] - at[1]));
+    copy(way->is_around, dst + 2 * sample, src + 2 * sample, bytes - 2 * sample);
+}
+
+void copy_shared(copy_way *way, void *dst, const void *src, size_t bytes)
+{
+    if (bytes < COPY_SHARED_BYTES)
+        memcpy(dst, src, bytes);
+    else if (copy_way_compares(way))
+        copy_and_compare(way, dst, src, bytes);
+    else
+        copy(way->is_around, dst, src, bytes);
+}

@@ -1,16 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* copy.h - copying for large operations. */
+/* copy.h - copying for large operations, and into memory that other ranks read. */
 #ifndef LS_COMM_BACKENDS_NATIVE_REDUCE_COPY_H
 #define LS_COMM_BACKENDS_NATIVE_REDUCE_COPY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* An operation with a larger result is copied around the caches. */
 #define COPY_AROUND_BYTES ((size_t)24 << 20)
+/* Fewer bytes are always written through the caches. */
+#define COPY_SHARED_BYTES ((size_t)8192)
 
 /* As memcpy(), but writes around the caches, straight to memory: that saves the read of each line
  * before its write, a third of the traffic. For results so large that no cache would still hold
- * them when they are read. */
+ * them when they are read, and for memory that other cores have read. */
 void copy_around(void *dst, const void *src, size_t bytes);
+
+/*
+ * How a rank writes memory that other ranks read and that it then writes again. A core must take a
+ * line back from the others' caches before it writes it. Between cores that do not share their last
+ * cache that can take ten times as long as to write around the caches, between threads of one core
+ * it is faster. So copies now and then do both, each for a part, and compare the times.
+ *
+ * All zero at first. Not thread-safe.
+ */
+typedef struct copy_way {
+    int left;    /* copies until the next comparison */
+    int gap;     /* copies between comparisons, 0: none yet */
+    int against; /* comparisons in a row that the other way has won */
+    bool is_around;
+} copy_way;
+
+/* As memcpy(). Stores with release order make the bytes visible in either way. */
+void copy_shared(copy_way *way, void *dst, const void *src, size_t bytes);
+/* Whether the next copy is a plain one, without a comparison: then the caller may write to dst what
+ * it would copy there. Counts that as a copy. */
+bool copy_way_is_plain(copy_way *way);
+
+/* For tests: whether the next copy compares; counts it. And the result of a comparison. */
+bool copy_way_compares(copy_way *way);
+void copy_way_compared(copy_way *way, bool around_is_faster);
 
 #endif

@@ -80,8 +80,10 @@ static void publish_head(team *t, team_slot *s, const op_stamp *stamp)
     if (t->is_inline && team_is_source(t->op, t->rank)) {
         if (bytes == sizeof(uint64_t))
             memcpy(s->head.small, t->op->src, sizeof(uint64_t));
+        else if (bytes <= TEAM_SMALL_BYTES)
+            memcpy(s->head.small, t->op->src, bytes);
         else
-            memcpy(bytes <= TEAM_SMALL_BYTES ? s->head.small : s->data, t->op->src, bytes);
+            copy_shared(t->way, s->data, t->op->src, bytes);
     }
     s->head.sequence = stamp->sequence;
     s->head.count = stamp->count;
@@ -102,9 +104,11 @@ static void prefetch_next_slot(const team *t)
 {
     const char *next = (const char *)slot_of(t, t->rank, t->number + 1);
     const size_t bytes = team_contribution(t->op, t->n);
+    const bool is_around = t->way->is_around && bytes >= COPY_SHARED_BYTES;
 
     core_prefetch_write(next);
-    for (size_t at = 0; t->is_inline && bytes > TEAM_SMALL_BYTES && at < bytes; at += 64)
+    for (size_t at = 0; t->is_inline && !is_around && bytes > TEAM_SMALL_BYTES && at < bytes;
+         at += 64)
         core_prefetch_write(next + offsetof(team_slot, data) + at);
 }
 
@@ -119,6 +123,18 @@ static bool gives_only(const team *t)
             (shape->dst_at_root && t->rank != t->op->root));
 }
 
+/* What the caches hold of the team's memory depends on the operation and on its size. */
+static void find_ways(team *t)
+{
+    const size_t bytes = team_contribution(t->op, t->n);
+    int k = 0;
+
+    while (k < TEAM_WAYS - 1 && bytes >= (size_t)65536 << 2 * k)
+        k++;
+    t->way = &t->ways[t->op->kind][k];
+    t->sum_way = &t->sum_ways[k];
+}
+
 static void publish(team *t)
 {
     const team_op *next = list_entry(t->queue.next, team_op, node);
@@ -126,6 +142,7 @@ static void publish(team *t)
     team_slot *s;
 
     t->op = &next->work->op;
+    find_ways(t);
     t->number++;
     s = team_slot_of(t, t->rank);
     // The size alone decides whether an operation is inline, so its data can go with the stamp.

@@ -22,6 +22,7 @@
 
 #include "base/map.h"
 #include "comm/backends/native/memory/segment.h"
+#include "comm/backends/native/reduce/copy.h"
 #include "comm/backends/native/team/levels.h"
 #include "comm/backends/native/team/team.h"
 #include "comm/backends/reduce.h"
@@ -42,6 +43,8 @@
 #define TEAM_PAGE_BYTES     ((size_t)4096)
 #define TEAM_CHUNK_BYTES    ((size_t)256 << 10) /* moved by one call of team_progress() */
 #define TEAM_CHUNK_BITS     24
+#define TEAM_BLOCK_BYTES    ((size_t)8192) /* reduced, and copied from the first-level cache */
+#define TEAM_WAYS           5 /* vectors of less than 64 KiB, 256 KiB, 1 MiB, 4 MiB, or more */
 
 /* The compared fields of an operation's stamp, and its contribution if that is small: with `ready`
  * one cache line. */
@@ -199,15 +202,21 @@ struct team {
     list_node free_ops; /* recycled: warm operations allocate nothing */
     uint64_t number;    /* of operations published */
     uint64_t compared;  /* of operations whose stamps are known to be the same on all members */
-    uint64_t pieces;    /* passed through staging by all operations before the current one */
-    ls_status status;   /* why it is broken */
+    /* Into what this rank has in `memory`, by kind and size of the operation; the sums of levels,
+     * which other groups read. */
+    copy_way ways[COLL_BARRIER + 1][TEAM_WAYS];
+    copy_way sum_ways[TEAM_WAYS];
+    uint64_t pieces;  /* passed through staging by all operations before the current one */
+    ls_status status; /* why it is broken */
     char text[1024];
     bool is_resolving; /* src, dst and views are filled in as far as the memory is mapped */
     bool is_stuck;     /* it cannot go on; nothing moves until team_abort() */
     /* The current operation: */
     team_phase phase;
     const coll *op;
-    uint64_t to_compare;     /* it waits until so many operations are compared */
+    uint64_t to_compare; /* it waits until so many operations are compared */
+    copy_way *way;       /* one of `ways`, and of `sum_ways` */
+    copy_way *sum_way;
     bool is_put;             /* its contribution stands in `in` already */
     int arrived;             /* members 0 .. arrived - 1 have published operation compared + 1 */
     int awaited;             /* world rank of the last member to arrive, -1: none was missing */

@@ -66,7 +66,7 @@ static size_t round_bytes(const team *t)
 
 // --- steps ---
 
-static void put(const team *t)
+static void put(team *t)
 {
     const coll *op = t->op;
     const size_t bytes = round_bytes(t);
@@ -78,8 +78,8 @@ static void put(const team *t)
         return;
     if (is_reduction(t))
         levels_interval(&t->levels, t->levels.depth - 1, t->rank, bytes, &own, &own_end);
-    memcpy(staging(t, t->rank), src, own);
-    memcpy(staging(t, t->rank) + own_end, src + own_end, bytes - own_end);
+    copy_shared(t->way, staging(t, t->rank), src, own);
+    copy_shared(t->way, staging(t, t->rank) + own_end, src + own_end, bytes - own_end);
 }
 
 static const char *source_data(const team *t, const levels_source *s, int level, size_t bytes,
@@ -91,6 +91,33 @@ static const char *source_data(const team *t, const levels_source *s, int level,
     if (s->member == t->rank)
         return (const char *)t->op->src + t->at + at;
     return reads_sources(t) ? t->src[s->member] + t->at + at : staging(t, s->member) + at;
+}
+
+/* Adds the operands up, `count` elements, to `to` in staging; around the caches by copies of blocks
+ * that are in the first-level cache. */
+static void add_up(team *t, char *to, reduce_operand *operands, int n, size_t count, bool is_final)
+{
+    const coll *op = t->op;
+    const size_t whole = ls_dtype_size(op->dtype);
+    const size_t partial = ls_dtype_size(reduce_partial_type(op->dtype));
+    const size_t size = is_final ? whole : partial;
+    _Alignas(64) char own[TEAM_BLOCK_BYTES];
+
+    if (copy_way_is_plain(t->sum_way)) {
+        reduce_tree(to, operands, n, count, op->dtype, op->redop, is_final, op->divisor);
+        return;
+    }
+    for (size_t done = 0; done < count;) {
+        const size_t left = count - done;
+        const size_t block = left < TEAM_BLOCK_BYTES / size ? left : TEAM_BLOCK_BYTES / size;
+
+        reduce_tree(own, operands, n, block, op->dtype, op->redop, is_final, op->divisor);
+        copy_shared(t->sum_way, to + done * size, own, block * size);
+        for (int i = 0; i < n; i++)
+            operands[i].data =
+                (const char *)operands[i].data + block * (operands[i].partial ? partial : whole);
+        done += block;
+    }
 }
 
 /* Adds up [at, end) for each subtree of this rank's group. */
@@ -118,8 +145,7 @@ static void add_part(team *t, int level, size_t bytes, size_t at, size_t end, in
                   ? at
                   : levels_partial_at(&t->levels, level, t->rank, t->levels.tree_index[level][tree],
                                       bytes, widening(t), at);
-        reduce_tree(to, t->operands + i, next - i, (end - at) / ls_dtype_size(op->dtype), op->dtype,
-                    op->redop, level == 0, op->divisor);
+        add_up(t, to, t->operands + i, next - i, (end - at) / ls_dtype_size(op->dtype), level == 0);
     }
 }
 

@@ -35,8 +35,6 @@
 
 #include <string.h>
 
-#define BLOCK_BYTES ((size_t)8192)
-
 static char *staging_buffer(const team *t, int member, bool out, uint64_t piece)
 {
     const size_t index = (out ? TEAM_BUFFERS : 0) + (size_t)((t->pieces + piece) % TEAM_BUFFERS);
@@ -104,7 +102,7 @@ static void put(team *t, uint64_t p)
     if (!team_is_source(op, t->rank))
         return;
     if ((!coll_divides_src(op->kind) && !coll_reduces_whole(op->kind)) || is_whole(t)) {
-        memcpy(to, src + at, bytes);
+        copy_shared(t->way, to, src + at, bytes);
         return;
     }
     for (int k = 0; k < t->n; k++) {
@@ -114,10 +112,11 @@ static void put(team *t, uint64_t p)
         if (k == t->rank)
             continue; // reads its own part from its source
         if (coll_divides_src(op->kind)) {
-            memcpy(to + (size_t)k * piece_step(t), src + (size_t)k * vector_bytes(t) + at, bytes);
+            copy_shared(t->way, to + (size_t)k * piece_step(t),
+                        src + (size_t)k * vector_bytes(t) + at, bytes);
         } else {
             team_slice(bytes, t->n, k, &from, &length);
-            memcpy(to + from, src + at + from, length);
+            copy_shared(t->way, to + from, src + at + from, length);
         }
     }
 }
@@ -163,18 +162,19 @@ static void reduce_whole(team *t)
         team_reduce(t, t->op->dst, t->sources, t->op->count);
 }
 
-/* Reduces t->sources to `out`, and copies each block to `at` of dst while it is in the first-level
- * cache. */
+/* Reduces t->sources to `at` of dst, if this rank has one, and copies each block to `out` while it
+ * is in the first-level cache. */
 static void reduce_slice(team *t, char *out, size_t at, size_t bytes)
 {
     const bool is_reader = team_is_reader(t->op, t->rank);
+    _Alignas(64) char own[TEAM_BLOCK_BYTES];
 
     for (size_t done = 0; done < bytes;) {
-        const size_t block = bytes - done < BLOCK_BYTES ? bytes - done : BLOCK_BYTES;
+        const size_t block = bytes - done < TEAM_BLOCK_BYTES ? bytes - done : TEAM_BLOCK_BYTES;
+        char *to = is_reader ? (char *)t->op->dst + at + done : own;
 
-        team_reduce(t, out + done, t->sources, block / ls_dtype_size(t->op->dtype));
-        if (is_reader)
-            memcpy((char *)t->op->dst + at + done, out + done, block);
+        team_reduce(t, to, t->sources, block / ls_dtype_size(t->op->dtype));
+        copy_shared(t->way, out + done, to, block);
         for (int k = 0; k < t->n; k++)
             t->sources[k] += block;
         done += block;
