@@ -4,11 +4,11 @@
  *
  * One thread fills a buffer from another one, a second thread on another core copies it out, in
  * turn: with plain stores, with stores around the caches, and as the library chooses
- * (comm/backends/native/reduce/copy.h). Prints medians of 200 rounds (20 from 1 MiB on), us and
+ * (comm/backends/native/memory/copy.h). Prints medians of 200 rounds (20 from 1 MiB on), us and
  * GB/s. Takes no arguments.
  */
 #include "base/clock.h"
-#include "comm/backends/native/reduce/copy.h"
+#include "comm/backends/native/memory/copy.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -6,7 +6,7 @@
 #include "base/unit.h"
 
 #include "base/rng.h"
-#include "comm/backends/native/reduce/copy.h"
+#include "comm/backends/native/memory/copy.h"
 
 #include <string.h>
 
@@ -17,16 +17,15 @@
 
 static uint8_t source[MOST + EDGES];
 static uint8_t target[MOST + 2 * EDGES];
+static uint8_t guards[EDGES];
 
 static void expect_copy(copy_way *way, size_t from, size_t to, size_t bytes)
 {
-    memset(target, GUARD, sizeof(target));
+    memset(target, GUARD, to + bytes + EDGES);
     copy_shared(way, target + to, source + from, bytes);
-    for (size_t i = 0; i < to; i++)
-        assert_int_equal(target[i], GUARD);
+    assert_memory_equal(target, guards, to);
     assert_memory_equal(target + to, source + from, bytes);
-    for (size_t i = to + bytes; i < sizeof(target); i++)
-        assert_int_equal(target[i], GUARD);
+    assert_memory_equal(target + to + bytes, guards, EDGES);
 }
 
 static void every_way_copies_the_bytes(void **state)
@@ -48,6 +47,7 @@ static void every_way_copies_the_bytes(void **state)
 
     (void)state;
     ls_rng_seed(&rng, SEED);
+    memset(guards, GUARD, sizeof(guards));
     for (size_t i = 0; i < sizeof(source); i++)
         source[i] = (uint8_t)ls_rng_next(&rng);
     for (size_t i = 0; i < LS_COUNT_OF(sizes); i++) {
@@ -62,6 +62,9 @@ static void every_way_copies_the_bytes(void **state)
             expect_copy(&chosen, from, to, sizes[i]);
             expect_copy(&plain, from, to, sizes[i]);
             expect_copy(&around, from, to, sizes[i]);
+            copy_use(COPY_FORCE_AROUND);
+            expect_copy(&plain, from, to, sizes[i]);
+            copy_use(COPY_FORCE_NONE);
         }
         assert_false(plain.is_around);
         assert_true(around.is_around);
@@ -91,11 +94,10 @@ static void a_way_changes_after_several_comparisons_in_a_row(void **state)
         n = count_to_comparison(&way);
         assert_true(n <= 65);
     }
-    while (!way.is_around) {
+    copy_way_compared(&way, false);
+    for (n = 0; !way.is_around; n++)
         copy_way_compared(&way, true);
-        n += count_to_comparison(&way);
-    }
-    assert_true(n < 90);
+    assert_int_equal(n, 3);
     for (int k = 0; k < 100; k++) {
         copy_way_compared(&way, k % 3 != 0);
         assert_true(way.is_around);
@@ -113,15 +115,15 @@ static void direct_writes_count_but_do_not_compare(void **state)
     int n = 0;
 
     (void)state;
-    while (copy_way_is_plain(&way))
+    while (copy_way_takes_plain(&way, COPY_SHARED_BYTES))
         n++;
     assert_in_range(n, 1, 16);
-    assert_false(copy_way_is_plain(&way));
+    assert_false(copy_way_takes_plain(&way, COPY_SHARED_BYTES));
     assert_true(copy_way_compares(&way));
     copy_way_compared(&way, false);
-    assert_true(copy_way_is_plain(&way));
+    assert_true(copy_way_takes_plain(&way, COPY_SHARED_BYTES));
     way.is_around = true;
-    assert_false(copy_way_is_plain(&way));
+    assert_false(copy_way_takes_plain(&way, COPY_SHARED_BYTES));
 }
 
 /* Comparisons that agree become rare. */

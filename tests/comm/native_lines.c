@@ -2,14 +2,14 @@
 /*
  * native_lines.c - follows each cache line of a memory. The sources under test are compiled with
  * -fsanitize=thread, whose functions stand here in the place of its library: each access to memory
- * calls one. Calls of memcpy and reduce_tree are renamed by the compiler's command line. Segments
+ * calls one. Calls of memcpy, copy_shared and reduce_tree are renamed by the compiler's command line. Segments
  * and doorbells are doubles: all ranks are in this thread.
  */
 #include "comm/native_lines.h"
 
 #include "base/alloc.h"
 #include "comm/backends/native/memory/segment.h"
-#include "comm/backends/native/reduce/copy.h"
+#include "comm/backends/native/memory/copy.h"
 #include "comm/backends/reduce.h"
 
 #include <stdatomic.h>

@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "comm/backends/native/reduce/copy.h"
+#include "comm/backends/native/memory/copy.h"
 #include "comm/backends/native/memory/segment_map.h"
 #include "comm/backends/native/team/team_internal.h"
 #include "comm/backends/native/team/algorithms.h"
@@ -63,6 +63,7 @@ typedef struct setup {
     bool shares_cores;
     const char *sockets; /* "001": ranks 0 and 1 in one socket, rank 2 in another; NULL: one */
     const char *caches;  /* "012": each has a last cache of its own; NULL: not known */
+    size_t piece_bytes;  /* 0: PIECE_BYTES */
 } setup;
 
 /* Without gates, with them, and with two levels and three. */
@@ -82,11 +83,13 @@ static void apply_setup(team_rank *r, const comm_boot *boot, const setup *s)
                          .cache = s->caches == NULL ? -1 : s->caches[rank % strlen(s->caches)]};
 }
 
-static int open_bench(const comm_boot *boot, bench *b, size_t bytes)
+static int open_bench(const comm_boot *boot, bench *b, const setup *s, size_t bytes)
 {
     const size_t n = (size_t)boot->size;
 
-    RANK_CHECK(team_rank_open(&b->r, boot, PIECE_BYTES) == LS_OK);
+    apply_setup(&b->r, boot, s);
+    RANK_CHECK(team_rank_open(&b->r, boot, s->piece_bytes != 0 ? s->piece_bytes : PIECE_BYTES) ==
+               LS_OK);
     b->bytes = bytes * n + 2 * GUARD;
     for (int i = 0; i < 2; i++) {
         void *memory = NULL;
@@ -278,8 +281,7 @@ static int run_all_kinds(const comm_boot *boot, void *arg)
     int failed = 0;
 
     RANK_CHECK(b != NULL);
-    apply_setup(&b->r, boot, arg);
-    RANK_CHECK(open_bench(boot, b, MOST_COUNT * 8) == 0);
+    RANK_CHECK(open_bench(boot, b, arg, MOST_COUNT * 8) == 0);
     for (int round = 0; round < (boot->size > 3 ? 2 : 1); round++) {
         for (size_t k = 0; k < LS_COUNT_OF(kinds) && failed == 0; k++)
             failed = run_kind(b, kinds[k], &seed);
@@ -305,6 +307,24 @@ static void every_collective_matches_the_oracle(void **state)
     }
 }
 
+/* Pieces whose slices are long enough for it, in all kinds of teams. */
+static void stores_around_the_caches_give_the_same_bits(void **state)
+{
+    (void)state;
+    copy_use(COPY_FORCE_AROUND); // for the ranks, too
+    for (size_t i = 0; i < LS_COUNT_OF(gate_setups); i++) {
+        static const plan plans[] = {{AS_THREADS, 2}, {AS_THREADS, 3}, {AS_PROCESSES, 7}};
+        setup s = gate_setups[i];
+
+        s.piece_bytes = 65536;
+        for (size_t k = 0; k < LS_COUNT_OF(plans); k++) {
+            if (plans[k].kind == AS_THREADS || !IS_TSAN)
+                assert_int_equal(ranks_run(plans[k].kind, plans[k].n, run_all_kinds, &s), 0);
+        }
+    }
+    copy_use(COPY_FORCE_NONE);
+}
+
 /* Several operations are started before any is waited for; the last is waited for first. */
 static int queue_many(const comm_boot *boot, void *arg)
 {
@@ -312,8 +332,7 @@ static int queue_many(const comm_boot *boot, void *arg)
     float *data;
 
     RANK_CHECK(b != NULL);
-    apply_setup(&b->r, boot, arg);
-    RANK_CHECK(open_bench(boot, b, 40000) == 0);
+    RANK_CHECK(open_bench(boot, b, arg, 40000) == 0);
     data = (float *)(void *)b->shared[0];
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < 1000; i++)
@@ -353,8 +372,7 @@ static int be_late_in_turn(const comm_boot *boot, void *arg)
     ls_rng rng;
 
     RANK_CHECK(b != NULL);
-    apply_setup(&b->r, boot, arg);
-    RANK_CHECK(open_bench(boot, b, MOST_COUNT * 8) == 0);
+    RANK_CHECK(open_bench(boot, b, arg, MOST_COUNT * 8) == 0);
     ls_rng_seed(&rng, SEED + (uint64_t)boot->rank);
     for (uint64_t i = 0; i < (IS_TSAN ? 30 : 100) && failed == 0; i++) {
         const coll_kind kind = kinds[ls_hash3(i, 1, SEED) % 8];
@@ -395,8 +413,7 @@ static int disagree(const comm_boot *boot, void *arg)
     coll op;
 
     RANK_CHECK(b != NULL);
-    apply_setup(&b->r, boot, &d->setup);
-    RANK_CHECK(open_bench(boot, b, 40000) == 0);
+    RANK_CHECK(open_bench(boot, b, &d->setup, 40000) == 0);
     op = team_rank_op(odd && what == 0 ? COLL_BROADCAST : COLL_ALL_REDUCE,
                       odd && what == 1 ? LS_I32 : LS_F32, odd && what == 2 ? LS_MAX : LS_SUM,
                       odd && what == 0 ? 0 : -1, b->user[0], b->user[1],
@@ -444,8 +461,7 @@ static int die_in_the_middle(const comm_boot *boot, void *arg)
     coll op;
 
     RANK_CHECK(b != NULL);
-    apply_setup(&b->r, boot, &d->setup);
-    RANK_CHECK(open_bench(boot, b, 4000000) == 0);
+    RANK_CHECK(open_bench(boot, b, &d->setup, 4000000) == 0);
     memory = shared ? b->shared : b->user;
     op = team_rank_op(COLL_ALL_REDUCE, LS_F32, LS_SUM, -1, memory[0], memory[1], 1000000);
     RANK_CHECK(team_rank_run(&b->r, &op) == LS_OK);
@@ -875,6 +891,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_collective_matches_the_oracle),
+        cmocka_unit_test(stores_around_the_caches_give_the_same_bits),
         cmocka_unit_test(queued_operations_run_in_order),
         cmocka_unit_test(late_ranks_change_nothing),
         cmocka_unit_test(mismatched_ranks_are_both_named_and_no_data_moves),

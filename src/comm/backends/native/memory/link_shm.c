@@ -16,7 +16,7 @@
 #include "comm/backends/native/memory/link_shm.h"
 
 #include "base/alloc.h"
-#include "comm/backends/native/reduce/copy.h"
+#include "comm/backends/native/memory/copy.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -70,11 +70,12 @@ typedef struct shm_stream {
 
 enum { RING_OPEN = 1, RING_FINISHED = 2 };
 
-// Rings carry only what teams do not: smaller rings where there are many ranks.
+// Rings carry only what teams do not: smaller rings where there are many ranks. With few ranks larger
+// than a second-level cache, so that what the reader has read has left it when it is written again.
 static size_t data_bytes(int n_ranks)
 {
     if (n_ranks <= 4)
-        return 256U << 10;
+        return 2U << 20;
     return n_ranks <= 16 ? 64U << 10 : 16U << 10;
 }
 

@@ -22,7 +22,7 @@
 
 #include "base/map.h"
 #include "comm/backends/native/memory/segment.h"
-#include "comm/backends/native/reduce/copy.h"
+#include "comm/backends/native/memory/copy.h"
 #include "comm/backends/native/team/levels.h"
 #include "comm/backends/native/team/team.h"
 #include "comm/backends/reduce.h"
@@ -44,7 +44,7 @@
 #define TEAM_CHUNK_BYTES    ((size_t)256 << 10) /* moved by one call of team_progress() */
 #define TEAM_CHUNK_BITS     24
 #define TEAM_BLOCK_BYTES    ((size_t)8192) /* reduced, and copied from the first-level cache */
-#define TEAM_WAYS           5 /* vectors of less than 64 KiB, 256 KiB, 1 MiB, 4 MiB, or more */
+#define TEAM_WAYS           5 /* contributions of less than 64 KiB, 256 KiB, 1 MiB, 4 MiB, or more */
 
 /* The compared fields of an operation's stamp, and its contribution if that is small: with `ready`
  * one cache line. */
@@ -202,8 +202,8 @@ struct team {
     list_node free_ops; /* recycled: warm operations allocate nothing */
     uint64_t number;    /* of operations published */
     uint64_t compared;  /* of operations whose stamps are known to be the same on all members */
-    /* Into what this rank has in `memory`, by kind and size of the operation; the sums of levels,
-     * which other groups read. */
+    /* Into what this rank has in `memory`: contributions by kind and size of the operation, and
+     * partial sums by its size. */
     copy_way ways[COLL_BARRIER + 1][TEAM_WAYS];
     copy_way sum_ways[TEAM_WAYS];
     uint64_t pieces;  /* passed through staging by all operations before the current one */

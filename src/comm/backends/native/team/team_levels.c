@@ -103,7 +103,7 @@ static void add_up(team *t, char *to, reduce_operand *operands, int n, size_t co
     const size_t size = is_final ? whole : partial;
     _Alignas(64) char own[TEAM_BLOCK_BYTES];
 
-    if (copy_way_is_plain(t->sum_way)) {
+    if (copy_way_takes_plain(t->sum_way, count * size)) {
         reduce_tree(to, operands, n, count, op->dtype, op->redop, is_final, op->divisor);
         return;
     }

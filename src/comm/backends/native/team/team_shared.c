@@ -24,7 +24,7 @@
  * work goes in blocks small enough that a block just reduced is still in the first-level cache when
  * it is copied to the other destinations.
  */
-#include "comm/backends/native/reduce/copy.h"
+#include "comm/backends/native/memory/copy.h"
 #include "comm/backends/native/team/team_internal.h"
 
 #include <string.h>

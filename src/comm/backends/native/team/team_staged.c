@@ -35,13 +35,6 @@
 
 #include <string.h>
 
-static char *staging_buffer(const team *t, int member, bool out, uint64_t piece)
-{
-    const size_t index = (out ? TEAM_BUFFERS : 0) + (size_t)((t->pieces + piece) % TEAM_BUFFERS);
-
-    return t->staging + ((size_t)member * 2 * TEAM_BUFFERS + index) * t->piece_bytes;
-}
-
 /* Bytes of the vector of `count` elements in a piece: whole cache lines. What is only copied is
  * copied in while earlier pieces are copied out, so pieces of a large part would be slower. */
 static size_t piece_step(const team *t)
@@ -54,6 +47,33 @@ static size_t piece_step(const team *t)
 static size_t vector_bytes(const team *t)
 {
     return t->op->count * ls_dtype_size(t->op->dtype);
+}
+
+/* Where the slice of each reader begins in a buffer, a multiple of this: the buffer is divided if
+ * the vector is. */
+static size_t slice_stride(const team *t)
+{
+    return coll_divides_src(t->op->kind) ? t->piece_bytes / (size_t)t->n / 64 * 64 : t->piece_bytes;
+}
+
+/* Where a piece begins in its slice. Small ones use all of it in turn: what other ranks have read
+ * there has left their second-level caches when it is written again. */
+static size_t turn_at(const team *t, uint64_t piece)
+{
+    const size_t step = piece_step(t);
+    const size_t most = vector_bytes(t) < step ? vector_bytes(t) : step;
+    const size_t used = (most + TEAM_PAGE_BYTES - 1) / TEAM_PAGE_BYTES * TEAM_PAGE_BYTES;
+    const size_t turns = slice_stride(t) / used;
+
+    return turns < 2 ? 0 : (size_t)((t->pieces + piece) / TEAM_BUFFERS % turns) * used;
+}
+
+static char *staging_buffer(const team *t, int member, bool out, uint64_t piece)
+{
+    const size_t index = (out ? TEAM_BUFFERS : 0) + (size_t)((t->pieces + piece) % TEAM_BUFFERS);
+
+    return t->staging + ((size_t)member * 2 * TEAM_BUFFERS + index) * t->piece_bytes +
+           turn_at(t, piece);
 }
 
 /* The range of piece p in the vector. */
@@ -112,7 +132,7 @@ static void put(team *t, uint64_t p)
         if (k == t->rank)
             continue; // reads its own part from its source
         if (coll_divides_src(op->kind)) {
-            copy_shared(t->way, to + (size_t)k * piece_step(t),
+            copy_shared(t->way, to + (size_t)k * slice_stride(t),
                         src + (size_t)k * vector_bytes(t) + at, bytes);
         } else {
             team_slice(bytes, t->n, k, &from, &length);
@@ -162,19 +182,24 @@ static void reduce_whole(team *t)
         team_reduce(t, t->op->dst, t->sources, t->op->count);
 }
 
-/* Reduces t->sources to `at` of dst, if this rank has one, and copies each block to `out` while it
- * is in the first-level cache. */
+/* Reduces t->sources to `at` of dst and copies each block to `out` while it is in the first-level
+ * cache; without a dst to `out` alone. */
 static void reduce_slice(team *t, char *out, size_t at, size_t bytes)
 {
     const bool is_reader = team_is_reader(t->op, t->rank);
+    const size_t size = ls_dtype_size(t->op->dtype);
     _Alignas(64) char own[TEAM_BLOCK_BYTES];
 
+    if (!is_reader && copy_way_takes_plain(t->sum_way, bytes)) {
+        team_reduce(t, out, t->sources, bytes / size);
+        return;
+    }
     for (size_t done = 0; done < bytes;) {
         const size_t block = bytes - done < TEAM_BLOCK_BYTES ? bytes - done : TEAM_BLOCK_BYTES;
         char *to = is_reader ? (char *)t->op->dst + at + done : own;
 
-        team_reduce(t, to, t->sources, block / ls_dtype_size(t->op->dtype));
-        copy_shared(t->way, out + done, to, block);
+        team_reduce(t, to, t->sources, block / size);
+        copy_shared(t->sum_way, out + done, to, block);
         for (int k = 0; k < t->n; k++)
             t->sources[k] += block;
         done += block;
@@ -196,7 +221,7 @@ static void reduce_piece(team *t, uint64_t p)
     if (!cut)
         team_slice(bytes, t->n, t->rank, &from, &length);
     for (int k = 0; k < t->n; k++) {
-        const size_t skip = cut ? (size_t)t->rank * piece_step(t) : from;
+        const size_t skip = cut ? (size_t)t->rank * slice_stride(t) : from;
 
         t->sources[k] = staging_buffer(t, k, false, p) + skip;
     }
@@ -223,7 +248,7 @@ static void move_piece(team *t, uint64_t p)
         if (!team_moves(op, source, t->rank, &m))
             continue;
         if (coll_divides_src(op->kind))
-            from += (size_t)t->rank * piece_step(t);
+            from += (size_t)t->rank * slice_stride(t);
         if (source == t->rank)
             from = (const char *)op->src + m.from + at;
         if ((char *)op->dst + m.to + at != from)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* copy.h - copying for large operations, and into memory that other ranks read. */
-#ifndef LS_COMM_BACKENDS_NATIVE_REDUCE_COPY_H
-#define LS_COMM_BACKENDS_NATIVE_REDUCE_COPY_H
+#ifndef LS_COMM_BACKENDS_NATIVE_MEMORY_COPY_H
+#define LS_COMM_BACKENDS_NATIVE_MEMORY_COPY_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,11 +33,16 @@ typedef struct copy_way {
 
 /* As memcpy(). Stores with release order make the bytes visible in either way. */
 void copy_shared(copy_way *way, void *dst, const void *src, size_t bytes);
-/* Whether the next copy is a plain one, without a comparison: then the caller may write to dst what
- * it would copy there. Counts that as a copy. */
-bool copy_way_is_plain(copy_way *way);
+/* Whether the next copy of so many bytes is a plain one, without a comparison: then the caller may
+ * write to dst what it would copy there. Counts that as a copy. */
+bool copy_way_takes_plain(copy_way *way, size_t bytes);
 
-/* For tests: whether the next copy compares; counts it. And the result of a comparison. */
+/* --- for tests --- */
+
+/* The way of all copies of the process that begin later, of COPY_SHARED_BYTES and more. */
+typedef enum copy_force { COPY_FORCE_NONE = 0, COPY_FORCE_PLAIN, COPY_FORCE_AROUND } copy_force;
+void copy_use(copy_force way);
+/* Whether the next copy compares; counts it. And the result of a comparison. */
 bool copy_way_compares(copy_way *way);
 void copy_way_compared(copy_way *way, bool around_is_faster);
 

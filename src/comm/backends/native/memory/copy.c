@@ -4,7 +4,7 @@
  * return, and the choice between these and plain copies. The team's algorithms and link_shm.c call
  * it.
  */
-#include "comm/backends/native/reduce/copy.h"
+#include "comm/backends/native/memory/copy.h"
 
 #include "base/clock.h"
 
@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define GAP_FIRST    6  /* the pages of the buffers then exist */
+#define GAP_FIRST    6  /* most pages of the buffers then exist */
 #define GAP_SOON     1  /* after a comparison that the other way has won */
 #define GAP_MOST     64 /* a plain copy may take ten times as long */
 #define WINS         3  /* in a row, after which the way changes: interrupts decide nothing */
@@ -22,6 +22,7 @@
 #if defined(__SSE2__)
 #include <emmintrin.h>
 
+#define HAS_AROUND true
 #define LINE_BYTES 64
 
 static void stream_line(uint8_t *dst, const uint8_t *src)
@@ -53,23 +54,47 @@ void copy_around(void *dst, const void *src, size_t bytes)
     _mm_sfence(); // nothing else orders such stores
 }
 #else
+#define HAS_AROUND false
+
 void copy_around(void *dst, const void *src, size_t bytes)
 {
     memcpy(dst, src, bytes);
 }
 #endif
 
-bool copy_way_compares(copy_way *way)
+static copy_force forced;
+
+void copy_use(copy_force way)
+{
+    forced = way;
+}
+
+/* Whether the way of these bytes is chosen by comparisons; otherwise it is *is_around. */
+static bool is_chosen(size_t bytes, bool *is_around)
+{
+    *is_around = HAS_AROUND && bytes >= COPY_SHARED_BYTES && forced == COPY_FORCE_AROUND;
+    return HAS_AROUND && bytes >= COPY_SHARED_BYTES && forced == COPY_FORCE_NONE;
+}
+
+static void begin(copy_way *way)
 {
     if (way->gap == 0)
         way->left = way->gap = GAP_FIRST;
+}
+
+bool copy_way_compares(copy_way *way)
+{
+    begin(way);
     return way->left-- == 0;
 }
 
-bool copy_way_is_plain(copy_way *way)
+bool copy_way_takes_plain(copy_way *way, size_t bytes)
 {
-    if (way->gap == 0)
-        way->left = way->gap = GAP_FIRST;
+    bool is_around;
+
+    if (!is_chosen(bytes, &is_around))
+        return !is_around;
+    begin(way);
     if (way->is_around || way->left == 0)
         return false;
     way->left--;
@@ -99,28 +124,34 @@ static void copy(bool is_around, uint8_t *dst, const uint8_t *src, size_t bytes)
         memcpy(dst, src, bytes);
 }
 
-/* The store that publishes the bytes waits for plain stores before it, so it is part of their cost.
- */
+/* Copies, and returns how long it takes until the bytes are published: that store waits for those
+ * before it. */
+static int64_t time_copy(bool is_around, uint8_t *dst, const uint8_t *src, size_t bytes)
+{
+    const int64_t begin_ns = ls_now_ns();
+    volatile _Atomic int published;
+
+    copy(is_around, dst, src, bytes);
+    atomic_store_explicit(&published, 1, memory_order_seq_cst);
+    return ls_now_ns() - begin_ns;
+}
+
 static void copy_and_compare(copy_way *way, uint8_t *dst, const uint8_t *src, size_t bytes)
 {
     const size_t sample = bytes / 2 < SAMPLE_BYTES ? bytes / 2 : SAMPLE_BYTES;
-    _Atomic int published;
-    int64_t at[3];
+    const int64_t plain = time_copy(false, dst, src, sample);
+    const int64_t around = time_copy(true, dst + sample, src + sample, sample);
 
-    at[0] = ls_now_ns();
-    memcpy(dst, src, sample);
-    atomic_store_explicit(&published, 1, memory_order_seq_cst);
-    at[1] = ls_now_ns();
-    copy_around(dst + sample, src + sample, sample);
-    at[2] = ls_now_ns();
-    copy_way_compared(way, (double)(at[1] - at[0]) > FACTOR * (double)(at[2] - at[1]));
+    copy_way_compared(way, (double)plain > FACTOR * (double)around);
     copy(way->is_around, dst + 2 * sample, src + 2 * sample, bytes - 2 * sample);
 }
 
 void copy_shared(copy_way *way, void *dst, const void *src, size_t bytes)
 {
-    if (bytes < COPY_SHARED_BYTES)
-        memcpy(dst, src, bytes);
+    bool is_around;
+
+    if (!is_chosen(bytes, &is_around))
+        copy(is_around, dst, src, bytes);
     else if (copy_way_compares(way))
         copy_and_compare(way, dst, src, bytes);
     else
