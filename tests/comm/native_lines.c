@@ -2,8 +2,8 @@
 /*
  * native_lines.c - follows each cache line of a memory. The sources under test are compiled with
  * -fsanitize=thread, whose functions stand here in the place of its library: each access to memory
- * calls one. Calls of memcpy, copy_shared and reduce_tree are renamed by the compiler's command line. Segments
- * and doorbells are doubles: all ranks are in this thread.
+ * calls one. Calls of memcpy, copy_shared and reduce_tree are renamed by the compiler's command
+ * line. Segments and doorbells are doubles: all ranks are in this thread.
  */
 #include "comm/native_lines.h"
 

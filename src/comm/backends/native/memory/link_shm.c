@@ -70,8 +70,9 @@ typedef struct shm_stream {
 
 enum { RING_OPEN = 1, RING_FINISHED = 2 };
 
-// Rings carry only what teams do not: smaller rings where there are many ranks. With few ranks larger
-// than a second-level cache, so that what the reader has read has left it when it is written again.
+// Rings carry only what teams do not: smaller rings where there are many ranks. With few ranks they
+// are larger than a second-level cache, so that what the reader has read has left it when it is
+// written again.
 static size_t data_bytes(int n_ranks)
 {
     if (n_ranks <= 4)

@@ -44,7 +44,7 @@
 #define TEAM_CHUNK_BYTES    ((size_t)256 << 10) /* moved by one call of team_progress() */
 #define TEAM_CHUNK_BITS     24
 #define TEAM_BLOCK_BYTES    ((size_t)8192) /* reduced, and copied from the first-level cache */
-#define TEAM_WAYS           5 /* contributions of less than 64 KiB, 256 KiB, 1 MiB, 4 MiB, or more */
+#define TEAM_WAYS           5 /* contributions below 64 KiB, 256 KiB, 1 MiB, 4 MiB, and others */
 
 /* The compared fields of an operation's stamp, and its contribution if that is small: with `ready`
  * one cache line. */
