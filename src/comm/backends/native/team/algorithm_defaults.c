@@ -67,7 +67,10 @@ const team_rule team_defaults[] = {
     ROWS(COLL_GATHER, (size_t)1 << 20),
     ROWS(COLL_SCATTER, (size_t)1 << 20),
     ROWS(COLL_REDUCE_SCATTER, (size_t)4 << 20),
-    ROWS(COLL_ALL_TO_ALL, (size_t)512 << 10),
+    INLINE_ROWS(COLL_ALL_TO_ALL),
+    ROW(COLL_ALL_TO_ALL, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
+    ROW(COLL_ALL_TO_ALL, "staged", (size_t)2 << 20, 2, TEAM_ANY_MEMORY),
+    COPY_ROWS(COLL_ALL_TO_ALL, (size_t)512 << 10),
 };
 
 const int n_team_defaults = (int)LS_COUNT_OF(team_defaults);

@@ -143,7 +143,7 @@ typedef struct team_reader {
     bool is_thread; /* of this process: its addresses are valid here */
 } team_reader;
 
-#define TEAM_ROWS_MAX (TEAM_USER_ROWS_MAX + 8) /* of one kind */
+#define TEAM_ROWS_MAX (TEAM_USER_ROWS_MAX + 9) /* of one kind */
 
 typedef enum team_step {
     TEAM_WAITS = 0, /* for other members */
