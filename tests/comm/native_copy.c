@@ -62,9 +62,9 @@ static void every_way_copies_the_bytes(void **state)
             expect_copy(&chosen, from, to, sizes[i]);
             expect_copy(&plain, from, to, sizes[i]);
             expect_copy(&around, from, to, sizes[i]);
-            copy_use(COPY_FORCE_AROUND);
+            copy_always_around(true);
             expect_copy(&plain, from, to, sizes[i]);
-            copy_use(COPY_FORCE_NONE);
+            copy_always_around(false);
         }
         assert_false(plain.is_around);
         assert_true(around.is_around);

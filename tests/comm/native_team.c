@@ -311,7 +311,7 @@ static void every_collective_matches_the_oracle(void **state)
 static void stores_around_the_caches_give_the_same_bits(void **state)
 {
     (void)state;
-    copy_use(COPY_FORCE_AROUND); // for the ranks, too
+    copy_always_around(true); // for the ranks, too
     for (size_t i = 0; i < LS_COUNT_OF(gate_setups); i++) {
         static const plan plans[] = {{AS_THREADS, 2}, {AS_THREADS, 3}, {AS_PROCESSES, 7}};
         setup s = gate_setups[i];
@@ -322,7 +322,7 @@ static void stores_around_the_caches_give_the_same_bits(void **state)
                 assert_int_equal(ranks_run(plans[k].kind, plans[k].n, run_all_kinds, &s), 0);
         }
     }
-    copy_use(COPY_FORCE_NONE);
+    copy_always_around(false);
 }
 
 /* Several operations are started before any is waited for; the last is waited for first. */

@@ -62,18 +62,20 @@ void copy_around(void *dst, const void *src, size_t bytes)
 }
 #endif
 
-static copy_force forced;
+static bool is_always_around;
 
-void copy_use(copy_force way)
+void copy_always_around(bool always)
 {
-    forced = way;
+    is_always_around = always && HAS_AROUND;
 }
 
 /* Whether the way of these bytes is chosen by comparisons; otherwise it is *is_around. */
 static bool is_chosen(size_t bytes, bool *is_around)
 {
-    *is_around = HAS_AROUND && bytes >= COPY_SHARED_BYTES && forced == COPY_FORCE_AROUND;
-    return HAS_AROUND && bytes >= COPY_SHARED_BYTES && forced == COPY_FORCE_NONE;
+    const bool can_choose = HAS_AROUND && bytes >= COPY_SHARED_BYTES;
+
+    *is_around = can_choose && is_always_around;
+    return can_choose && !is_always_around;
 }
 
 static void begin(copy_way *way)

@@ -39,9 +39,9 @@ bool copy_way_takes_plain(copy_way *way, size_t bytes);
 
 /* --- for tests --- */
 
-/* The way of all copies of the process that begin later, of COPY_SHARED_BYTES and more. */
-typedef enum copy_force { COPY_FORCE_NONE = 0, COPY_FORCE_PLAIN, COPY_FORCE_AROUND } copy_force;
-void copy_use(copy_force way);
+/* Whether all copies of the process that begin later, of COPY_SHARED_BYTES and more, take the way
+ * around the caches. */
+void copy_always_around(bool always);
 /* Whether the next copy compares; counts it. And the result of a comparison. */
 bool copy_way_compares(copy_way *way);
 void copy_way_compared(copy_way *way, bool around_is_faster);
