@@ -70,9 +70,9 @@ typedef struct shm_stream {
 
 enum { RING_OPEN = 1, RING_FINISHED = 2 };
 
-// Rings carry only what teams do not: smaller rings where there are many ranks. That of two ranks is
-// larger than a second-level cache, so that what the reader has read has left it when it is written
-// again; where more ranks share a cache it would be slower.
+// Rings carry only what teams do not: smaller rings where there are many ranks. That of two ranks
+// is larger than a second-level cache, so that what the reader has read has left it when it is
+// written again; where more ranks share a cache it would be slower.
 static size_t data_bytes(int n_ranks)
 {
     if (n_ranks <= 2)
