@@ -17,7 +17,7 @@
 #define GAP_MOST     64 /* a plain copy may take ten times as long */
 #define WINS         3  /* in a row, after which the way changes: interrupts decide nothing */
 #define SAMPLE_BYTES ((size_t)32768) /* at most half of a copy */
-#define FACTOR       2.5 /* by which around must be faster: its reader waits for memory */
+#define SAVED_NS     0.06 /* a byte, by which around must be faster: readers wait for memory */
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -141,7 +141,7 @@ static void copy_and_compare(copy_way *way, uint8_t *dst, const uint8_t *src, si
     at[1] = ls_now_ns();
     copy_around(dst + sample, src + sample, sample);
     at[2] = ls_now_ns();
-    copy_way_compared(way, (double)(at[1] - at[0]) > FACTOR * (double)(at[2] - at[1]));
+    copy_way_compared(way, (double)(2 * at[1] - at[0] - at[2]) > SAVED_NS * (double)sample);
     copy(way->is_around, dst + 2 * sample, src + 2 * sample, bytes - 2 * sample);
 }
 
