@@ -480,7 +480,10 @@ static int die_in_the_middle(const comm_boot *boot, void *arg)
         RANK_CHECK(strstr(b->r.text, " gave up ") != NULL);
     } else {
         RANK_CHECK(st == LS_ETIMEOUT && b->r.saw_end);
-        RANK_CHECK(!team_progress(b->r.t) && team_busy(b->r.t));
+        while (team_progress(b->r.t)) {
+            // The third rank was late, and has done a step after this one saw the end.
+        }
+        RANK_CHECK(team_busy(b->r.t));
         team_abort(b->r.t, LS_EPEER, "rank 1 died");
         RANK_CHECK(b->r.is_done[0] && b->r.status[0] == LS_EPEER && !team_busy(b->r.t));
         RANK_CHECK(strcmp(b->r.text, "rank 1 died") == 0);
