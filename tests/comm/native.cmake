@@ -4,8 +4,10 @@ set(native_test_libs ls_comm PkgConfig::CMOCKA m)
 ls_test(test_comm_native_kernels unit SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/native_kernels.c ${CMAKE_CURRENT_LIST_DIR}/native_oracle.c
   LIBS ${native_test_libs})
-ls_test(test_comm_native_copy unit SOURCES
-  ${CMAKE_CURRENT_LIST_DIR}/native_copy.c LIBS ${native_test_libs})
+foreach(name algorithms copy)
+  ls_test(test_comm_native_${name} unit SOURCES
+    ${CMAKE_CURRENT_LIST_DIR}/native_${name}.c LIBS ${native_test_libs})
+endforeach()
 ls_test(test_comm_native_local multiproc SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/native_local.c ${CMAKE_CURRENT_LIST_DIR}/native_ranks.c
   LIBS ${native_test_libs} TIMEOUT 120)

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/rng.h"
+#include "comm/backends/native/memory/copy.h"
 #include "comm/backends/reduce.h"
 #include "harness/lines.h"
 
@@ -264,36 +265,38 @@ static void round_robin_placement_is_reported(void **state)
 
 static int rings(mesh_rank *r, void *arg)
 {
-    static const size_t counts[] = {0, 1, 5000, 16384, 16385, 1000000};
+    static const size_t counts[] = {0, 1, 5000, 16384, 1000000, 16385};
+    const size_t n = LS_COUNT_OF(counts) + 150; // the last one, beyond the end of the largest ring
     const int next = (r->rank + 1) % r->size;
     const int last = (r->rank + r->size - 1) % r->size;
 
     LS_UNUSED(arg);
-    for (size_t c = 0; c < LS_COUNT_OF(counts); c++) {
-        uint8_t *src = ls_calloc(1, counts[c] + 1);
-        uint8_t *dst = ls_calloc(1, counts[c] + 1);
+    for (size_t c = 0; c < n; c++) {
+        const size_t count = counts[c < LS_COUNT_OF(counts) ? c : LS_COUNT_OF(counts) - 1];
+        uint8_t *src = ls_calloc(1, count + 1);
+        uint8_t *dst = ls_calloc(1, count + 1);
         mesh_work out = {0};
         mesh_work in = {0};
 
-        paint(src, r->rank, next, counts[c]);
+        paint(src, r->rank, next, count);
         mesh_start(&r->world, &out,
                    &(coll){.kind = COLL_SEND,
                            .dtype = LS_U8,
-                           .count = counts[c],
+                           .count = count,
                            .root = next,
                            .tag = (int)c,
                            .src = src});
         mesh_start(&r->world, &in,
                    &(coll){.kind = COLL_RECV,
                            .dtype = LS_U8,
-                           .count = counts[c],
+                           .count = count,
                            .root = c % 2 == 0 ? last : LS_ANY_SOURCE,
                            .tag = (int)c,
                            .dst = dst});
         MESH_CHECK(mesh_wait(&in) == LS_OK);
         MESH_CHECK(mesh_wait(&out) == LS_OK);
         MESH_CHECK(in.b.source == last);
-        MESH_CHECK(is_painted(dst, last, r->rank, counts[c]));
+        MESH_CHECK(is_painted(dst, last, r->rank, count));
         ls_free(src);
         ls_free(dst);
     }
@@ -302,11 +305,17 @@ static int rings(mesh_rank *r, void *arg)
 
 static void messages_pass_around_a_ring(void **state)
 {
-    const mesh_job shared = {.size = 4, .transport = "auto", .fn = rings};
-
     LS_UNUSED(state);
     run_everywhere(rings, NULL);
-    assert_int_equal(mesh_run(&shared), 0);
+    for (int size = 2; size <= 4; size += 2) {
+        const mesh_job shared = {.size = size, .transport = "auto", .fn = rings};
+
+        for (int around = 0; around < 2; around++) {
+            copy_always_around(around != 0); // of the ranks, too
+            assert_int_equal(mesh_run(&shared), 0);
+        }
+    }
+    copy_always_around(false);
 }
 
 #define TAGS     3

@@ -17,7 +17,6 @@
  * This is the single-copy exchange of KNEM (Goglin and Moreaud, 2013) with a system call of its
  * own.
  */
-#include "comm/backends/native/memory/copy.h"
 #include "comm/backends/native/team/team_internal.h"
 
 #include "base/alloc.h"

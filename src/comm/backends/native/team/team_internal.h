@@ -21,8 +21,8 @@
 #define LS_COMM_BACKENDS_NATIVE_TEAM_TEAM_INTERNAL_H
 
 #include "base/map.h"
-#include "comm/backends/native/memory/segment.h"
 #include "comm/backends/native/memory/copy.h"
+#include "comm/backends/native/memory/segment.h"
 #include "comm/backends/native/team/levels.h"
 #include "comm/backends/native/team/team.h"
 #include "comm/backends/reduce.h"
@@ -243,6 +243,12 @@ struct team {
     uint64_t next_reduce;
     uint64_t next_out;
 };
+
+/* The member's staging buffers. */
+static inline char *team_staging(const team *t, int member)
+{
+    return t->staging + (size_t)member * 2 * TEAM_BUFFERS * t->piece_bytes;
+}
 
 /* --- team.c --- */
 

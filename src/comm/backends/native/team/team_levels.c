@@ -37,11 +37,6 @@ static int widening(const team *t)
     return (int)(ls_dtype_size(reduce_partial_type(t->op->dtype)) / ls_dtype_size(t->op->dtype));
 }
 
-static char *staging(const team *t, int member)
-{
-    return t->staging + (size_t)member * 2 * TEAM_BUFFERS * t->piece_bytes;
-}
-
 /* Whether the others read this team's contributions where they are. */
 static bool reads_sources(const team *t)
 {
@@ -78,19 +73,19 @@ static void put(team *t)
         return;
     if (is_reduction(t))
         levels_interval(&t->levels, t->levels.depth - 1, t->rank, bytes, &own, &own_end);
-    copy_shared(t->way, staging(t, t->rank), src, own);
-    copy_shared(t->way, staging(t, t->rank) + own_end, src + own_end, bytes - own_end);
+    copy_shared(t->way, team_staging(t, t->rank), src, own);
+    copy_shared(t->way, team_staging(t, t->rank) + own_end, src + own_end, bytes - own_end);
 }
 
 static const char *source_data(const team *t, const levels_source *s, int level, size_t bytes,
                                size_t at)
 {
     if (level + 1 < t->levels.depth)
-        return staging(t, s->member) +
+        return team_staging(t, s->member) +
                levels_partial_at(&t->levels, level + 1, s->member, s->tree, bytes, widening(t), at);
     if (s->member == t->rank)
         return (const char *)t->op->src + t->at + at;
-    return reads_sources(t) ? t->src[s->member] + t->at + at : staging(t, s->member) + at;
+    return reads_sources(t) ? t->src[s->member] + t->at + at : team_staging(t, s->member) + at;
 }
 
 /* Adds the operands up, `count` elements, to `to` in staging; around the caches by copies of blocks
@@ -137,7 +132,7 @@ static void add_part(team *t, int level, size_t bytes, size_t at, size_t end, in
     }
     for (int i = 0, next = 0; i < n; i = next) {
         const int tree = l->tree_of[t->operands[i].first];
-        char *to = staging(t, t->rank);
+        char *to = team_staging(t, t->rank);
 
         while (next < n && l->tree_of[t->operands[next].first] == tree)
             next++;
@@ -173,7 +168,7 @@ static void copy_down(const team *t, int level, size_t at, size_t last, char *to
     while (at < last) {
         size_t end;
         const int owner = levels_down(&t->levels, level, t->rank, root, round_bytes(t), at, &end);
-        const char *from = staging(t, owner);
+        const char *from = team_staging(t, owner);
 
         if (from != to)
             memcpy(to + at, from + at, end - at);
@@ -190,7 +185,7 @@ static void step_down(const team *t, int level)
     if (!is_reduction(t) && t->rank == t->op->root)
         return;
     levels_interval(&t->levels, level, t->rank, round_bytes(t), &at, &last);
-    copy_down(t, level, at, last, staging(t, t->rank));
+    copy_down(t, level, at, last, team_staging(t, t->rank));
 }
 
 static void take(const team *t)
@@ -209,7 +204,7 @@ static void take(const team *t)
             size_t end;
             const int owner = levels_owner(&t->levels, 0, 0, bytes, at, &end);
 
-            memcpy(to + at, staging(t, owner) + at, end - at);
+            memcpy(to + at, team_staging(t, owner) + at, end - at);
             at = end;
         }
     } else {

@@ -24,12 +24,10 @@
  * work goes in blocks small enough that a block just reduced is still in the first-level cache when
  * it is copied to the other destinations.
  */
-#include "comm/backends/native/memory/copy.h"
 #include "comm/backends/native/team/team_internal.h"
 
 #include <string.h>
 
-#define BLOCK_BYTES ((size_t)8192)
 #define CLAIM_BYTES ((size_t)65536) /* claims of a shorter vector would take a fifth of its time */
 
 enum { WORKING, WAITING };
@@ -80,8 +78,8 @@ static void reduce_block(team *t, size_t at, size_t bytes)
 
 static void reduce_range(team *t, size_t at, size_t end)
 {
-    for (; at < end; at += BLOCK_BYTES)
-        reduce_block(t, at, end - at < BLOCK_BYTES ? end - at : BLOCK_BYTES);
+    for (; at < end; at += TEAM_BLOCK_BYTES)
+        reduce_block(t, at, end - at < TEAM_BLOCK_BYTES ? end - at : TEAM_BLOCK_BYTES);
 }
 
 static bool reduce_some(team *t)

@@ -56,8 +56,9 @@ static size_t slice_stride(const team *t)
     return coll_divides_src(t->op->kind) ? t->piece_bytes / (size_t)t->n / 64 * 64 : t->piece_bytes;
 }
 
-/* Where a piece begins in its slice. Small ones use all of it in turn: what other ranks have read
- * there has left their second-level caches when it is written again. */
+/* Where a piece begins in its slice. Small ones of two ranks use all of it in turn: what the other
+ * one has read there has left its second-level cache when it is written again. More ranks would
+ * touch too much memory. */
 static size_t turn_at(const team *t, uint64_t piece)
 {
     const size_t step = piece_step(t);
@@ -65,15 +66,14 @@ static size_t turn_at(const team *t, uint64_t piece)
     const size_t used = (most + TEAM_PAGE_BYTES - 1) / TEAM_PAGE_BYTES * TEAM_PAGE_BYTES;
     const size_t turns = slice_stride(t) / used;
 
-    return turns < 2 ? 0 : (size_t)((t->pieces + piece) / TEAM_BUFFERS % turns) * used;
+    return t->n != 2 || turns < 2 ? 0 : (size_t)((t->pieces + piece) / TEAM_BUFFERS % turns) * used;
 }
 
 static char *staging_buffer(const team *t, int member, bool out, uint64_t piece)
 {
     const size_t index = (out ? TEAM_BUFFERS : 0) + (size_t)((t->pieces + piece) % TEAM_BUFFERS);
 
-    return t->staging + ((size_t)member * 2 * TEAM_BUFFERS + index) * t->piece_bytes +
-           turn_at(t, piece);
+    return team_staging(t, member) + index * t->piece_bytes + turn_at(t, piece);
 }
 
 /* The range of piece p in the vector. */
