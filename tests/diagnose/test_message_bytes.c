@@ -132,6 +132,7 @@ static void messages_between_standby_heads_keep_their_bytes(void **state)
                                      .state_term = 3,
                                      .state_index = 4,
                                      .round = 5,
+                                     .sent_ms = 6,
                                      .has_state = true},
                          .leads_at = address("tcp://10.0.0.2:81"),
                          .state = {at, 2, (const uint8_t *)"state", 5}};
@@ -141,14 +142,16 @@ static void messages_between_standby_heads_keep_their_bytes(void **state)
     standby_write_message(&w, &m);
     expect_bytes(
         &w, "a state",
-        "010000000102000000000000000300000000000000040000000000000005000000000000000111000000"
+        "010000000102000000000000000300000000000000040000000000000005000000000000000600000000"
+        "0000000111000000"
         "7463703a2f2f31302e302e302e323a383102000000110000007463703a2f2f31302e302e302e313a3830"
         "00000000050000007374617465");
     m = (standby_message){.generation = 1, .message = {.kind = SUCCESSION_VOTE, .term = 2}};
     standby_write_message(&w, &m);
     expect_bytes(
         &w, "a vote",
-        "010000000402000000000000000000000000000000000000000000000000000000000000000000000000");
+        "010000000402000000000000000000000000000000000000000000000000000000000000000000000000"
+        "0000000000000000");
 }
 
 /* --- networks --- */

@@ -5,9 +5,10 @@
  *
  * Time is simulated. Messages take random times, come in any order, twice or not at all. Nodes die,
  * are stopped for a while, retire and return, and are cut off from others, in one direction too;
- * connections end without a reason. Each head makes new states and asks whether it is still the
- * head. Checked: the promises of succession.h. In further schedules one node at a time is cut off
- * from all others, and nothing else happens: the job must keep its head, or get one soon.
+ * connections end without a reason, but not in every second schedule, where no head may act after
+ * another one has led. Each head makes new states and asks whether it is still the head. Checked:
+ * the promises of succession.h. In further schedules one node at a time is cut off from all others,
+ * and nothing else happens: the job must keep its head, or get one soon.
  *
  * LS_TEST_ROUNDS multiplies the number of schedules, LS_TEST_SEED=N runs that one alone.
  */
@@ -76,6 +77,7 @@ static struct {
     int delay_ms;
     bool is_calm;
     bool has_cuts_only;
+    bool has_leases;      /* no connection ends */
     int64_t two_heads_ms; /* since then; 0: there is at most one */
     sim_node nodes[NODES_MAX];
     bool is_cut[NODES_MAX][NODES_MAX]; /* from, to */
@@ -153,12 +155,19 @@ static void lead(int i)
     met.led++;
 }
 
+/* A head that acts: no other one has led since. */
+static void check_lease(int i)
+{
+    CHECK(!w.has_leases || w.latest_term <= succession_term(w.nodes[i].machine));
+}
+
 static void commit(int i, uint64_t index)
 {
     const sim_node *node = &w.nodes[i];
     const uint64_t term = succession_term(node->machine);
     const int n = node->n_at_index[index];
 
+    check_lease(i);
     for (int k = 0; k < n; k++) {
         uint64_t *known = &w.acknowledged_term[node->state.ids[k]];
 
@@ -173,6 +182,7 @@ static void confirm(int i, uint64_t round)
     const sim_node *node = &w.nodes[i];
 
     CHECK(node->asked_term[round] <= succession_term(node->machine));
+    check_lease(i);
     met.confirmed++;
 }
 
@@ -285,6 +295,8 @@ static void connect_pair(int a, int b)
 
 static void disconnect_pair(int a, int b)
 {
+    if (w.has_leases)
+        return;
     post(DISCONNECT, a, b, 1 + below(w.delay_ms));
     post(DISCONNECT, b, a, 1 + below(w.delay_ms));
 }
@@ -485,6 +497,7 @@ static void run_schedule(uint64_t seed)
     begin(seed, 3, 1, 0);
     end();
     begin(seed, 3 + below(NODES_MAX - 2), 1 + below(60), below(3));
+    w.has_leases = seed % 2 == 0;
     while (w.now_ms < FAULTS_MS) {
         run_until(w.now_ms + 1 + below(60));
         cause_fault();
@@ -697,6 +710,63 @@ static void a_lost_head_is_followed_soon(void **state)
     }
 }
 
+/* The answers to its last state wait until then: it acts if no other node can be the head, after
+ * the next answers if none is, and not if one is. */
+static void a_stopped_head_acts_while_it_leads(void **state)
+{
+    static const struct {
+        int stopped_ms;
+        bool acts_at_once;
+        bool leads_on;
+    } cases[] = {
+        {SILENCE_MS - 20, true, true}, {SILENCE_MS + 25, false, true}, {3000, false, false}};
+
+    (void)state;
+    for (size_t i = 0; i < LS_COUNT_OF(cases); i++) {
+        int n_confirmed;
+
+        begin(1, 3, 5, 0);
+        w.is_calm = w.has_leases = true;
+        run_until(1000);
+        n_confirmed = met.confirmed;
+        make_state(0);
+        ask_confirmation(0);
+        w.nodes[0].stopped_until_ms = w.now_ms + cases[i].stopped_ms;
+        run_until(w.nodes[0].stopped_until_ms - 1);
+        CHECK(succession_is_head(w.nodes[1].machine) != cases[i].leads_on);
+        run_until(w.nodes[0].stopped_until_ms);
+        CHECK((w.acknowledged_term[0] == 1) == cases[i].acts_at_once);
+        CHECK((met.confirmed > n_confirmed) == cases[i].acts_at_once);
+        run_until(w.now_ms + TAKEOVER_MS);
+        CHECK((w.acknowledged_term[0] == 1) == cases[i].leads_on);
+        CHECK((met.confirmed > n_confirmed) == cases[i].leads_on);
+        CHECK(find_head() == (cases[i].leads_on ? 0 : 1));
+        end();
+    }
+}
+
+/* Three of five nodes lose their connection to it and elect another one. Of these node 2 had its
+ * state before; node 4, which still follows it, keeps it later. */
+static void a_head_counts_no_node_whose_connection_has_ended(void **state)
+{
+    (void)state;
+    begin(1, 5, 5, 0);
+    w.is_calm = true;
+    run_until(1000);
+    w.is_cut[1][0] = w.is_cut[3][0] = w.is_cut[4][0] = w.is_cut[1][4] = true;
+    make_state(0);
+    run_until(1020);
+    for (int k = 1; k < 4; k++)
+        disconnect_pair(0, k);
+    run_until(1250);
+    CHECK(succession_is_head(w.nodes[1].machine) && succession_is_head(w.nodes[0].machine));
+    CHECK(w.acknowledged_term[0] == succession_term(w.nodes[1].machine));
+    w.is_cut[4][0] = false;
+    run_until(1250 + TAKEOVER_MS);
+    CHECK(w.acknowledged_term[0] == succession_term(w.nodes[1].machine) && find_head() == 1);
+    end();
+}
+
 /* One node of two or more cannot become the head, and the head of a minority ends. */
 static void a_minority_has_no_head(void **state)
 {
@@ -746,6 +816,8 @@ int main(void)
         cmocka_unit_test(head_takes_back_a_node_of_a_later_term),
         cmocka_unit_test(retired_node_votes_and_is_not_elected),
         cmocka_unit_test(a_lost_head_is_followed_soon),
+        cmocka_unit_test(a_stopped_head_acts_while_it_leads),
+        cmocka_unit_test(a_head_counts_no_node_whose_connection_has_ended),
         cmocka_unit_test(a_minority_has_no_head),
         cmocka_unit_test(wrong_options_are_refused),
     };

@@ -304,6 +304,12 @@ static const struct {
       .n_faults = 2,
       .faults = {{.kind = FAULT_POWER, .at_ms = 8000},
                  {.kind = FAULT_DELAY, .at_ms = 9900, .length_ms = 20000, .a = 1, .number = 300}}}},
+    {"the head is stopped while others answer that they have its state",
+     {.n_steps = 120,
+      .n_faults = 3,
+      .faults = {{.kind = FAULT_RANK, .at_ms = 6000, .a = 2},
+                 {.kind = FAULT_DELAY, .at_ms = 6000, .length_ms = 9000, .number = 300},
+                 {.kind = FAULT_STOP, .at_ms = 6800, .length_ms = 9000}}}},
 };
 
 static int run_scenes(void)

@@ -35,6 +35,7 @@ static const wire_field fields[] = {
     WIRE_64(standby_message, message.state_term),
     WIRE_64(standby_message, message.state_index),
     WIRE_64(standby_message, message.round),
+    WIRE_64(standby_message, message.sent_ms),
     WIRE_BOOL(standby_message, message.has_state),
     WIRE_STRUCT(standby_message, leads_at, &address_table),
 };

@@ -25,6 +25,7 @@ typedef struct peer {
     uint64_t state_index; /* the newest of this term that it keeps */
     uint64_t round;       /* the last one that it has answered */
     int64_t received_ms;
+    int64_t bound_until_ms; /* HEAD: it follows no other one before this time of the clock here */
 } peer;
 
 struct succession {
@@ -90,6 +91,7 @@ static void send_state(succession *s, int node)
                  (succession_message){.kind = SUCCESSION_STATE,
                                       .term = s->term,
                                       .round = s->round,
+                                      .sent_ms = s->now_ms,
                                       .has_state = s->peers[node].state_index < s->state_index});
 }
 
@@ -166,11 +168,25 @@ static uint64_t round_of(const peer *p)
     return p->round;
 }
 
+/* The head has its lease. Where the newest answers are old, because this process was stopped or the
+ * network was cut, another node may be the head by now: what they say counts when a majority has
+ * answered a newer message. */
+static bool has_lease(const succession *s)
+{
+    int n = 1;
+
+    for (int i = 0; i < s->opt.n_nodes; i++)
+        n += i != s->opt.self && s->now_ms < s->peers[i].bound_until_ms;
+    return is_majority(s, n);
+}
+
 static void count_answers(succession *s)
 {
     const uint64_t committed = reached(s, s->state_index, stored_of);
     uint64_t confirmed;
 
+    if (!has_lease(s))
+        return;
     if (committed > s->committed) {
         s->committed = committed;
         if (!s->has_led) {
@@ -411,16 +427,20 @@ static void on_state(succession *s, int node, const succession_message *m)
     }
     send_message(
         s, node,
-        (succession_message){.kind = SUCCESSION_STORED, .term = s->term, .round = m->round});
+        (succession_message){
+            .kind = SUCCESSION_STORED, .term = s->term, .round = m->round, .sent_ms = m->sent_ms});
 }
 
 static void on_stored(succession *s, int node, const succession_message *m)
 {
     peer *p = &s->peers[node];
+    const int64_t until_ms = earlier(m->sent_ms, s->now_ms) + s->opt.silence_ms;
 
     if (s->role != HEAD || m->term != s->term)
         return;
     p->received_ms = s->now_ms;
+    if (until_ms > p->bound_until_ms)
+        p->bound_until_ms = until_ms;
     if (m->state_term == s->term && m->state_index > p->state_index)
         p->state_index = m->state_index;
     if (m->round > p->round)
@@ -572,6 +592,7 @@ static void take_event(succession *s, const succession_event *e)
         on_connected(s, e->node);
     else if (e->kind == SUCCESSION_LOST && has_peer) {
         s->peers[e->node].is_connected = false;
+        s->peers[e->node].bound_until_ms = 0; // it may have noticed that, too
         if (s->role == FOLLOWER && s->head == e->node)
             lose_head(s);
     } else if (e->kind == SUCCESSION_PROPOSE && succession_is_head(s)) {

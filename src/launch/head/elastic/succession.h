@@ -10,7 +10,8 @@
  * It is Raft (Ongaro, Ousterhout: In Search of an Understandable Consensus Algorithm, 2014;
  * election 5.2, its restriction 5.4, commitment 5.3) with a log of one entry: each state replaces
  * the one before. From Ongaro's dissertation: CONFIRM is the read index (6.4); a node that receives
- * messages of a head votes for no other (4.2.3); a node begins a new term only after a majority has
+ * messages of a head votes for no other (4.2.3), so the head has a lease (6.4.1): for silence_ms
+ * from a message that a majority has answered; a node begins a new term only after a majority has
  * answered that it would vote (9.6, pre-vote), so a node that was cut off disturbs no head when it
  * returns. A refusal ends no head: where a node is in a later term, because its election has
  * failed, the head asks for votes in a term after that one and continues to lead.
@@ -28,6 +29,9 @@
  *   - A state for which a head got DO_COMMIT is contained in the state with which each later head
  *     gets DO_LEAD.
  *   - When a head gets DO_CONFIRM, no other node had got DO_LEAD in a later term when it asked.
+ *   - When a head gets one of these three it has its lease: no other node has got DO_LEAD in a
+ *     later term, also if this process was stopped before. Only this promise needs clocks that run
+ *     equally fast, also while a process is stopped, and ends of connections that both ends notice.
  *   - While a majority of the nodes is connected, one of them leads, soon.
  */
 #ifndef LS_LAUNCH_HEAD_ELASTIC_SUCCESSION_H
@@ -68,8 +72,9 @@ typedef struct succession_message {
     uint64_t term;
     uint64_t state_term; /* of the state; in ASK, PRE_ASK the newest one of the candidate */
     uint64_t state_index;
-    uint64_t round; /* STATE: of the last CONFIRM; STORED repeats it */
-    bool has_state; /* STATE: the driver adds the state's bytes */
+    uint64_t round;  /* STATE: of the last CONFIRM; STORED repeats it */
+    int64_t sent_ms; /* STATE: the head's time; STORED repeats it */
+    bool has_state;  /* STATE: the driver adds the state's bytes */
 } succession_message;
 
 typedef enum succession_event_kind {
