@@ -760,10 +760,13 @@ static void any_schedule_keeps_the_promises(void **state)
     assert_true(met.refused > 10 && met.redone > 10 && met.behind > 100 && met.given_up > 100);
 }
 
-/* The last head has taken its node for lost, but this node comes to the next head. */
+/* The last head has taken its node for lost, and may have had another one in its place, which
+ * follows no other head; but this node comes to the next head. */
 static void a_process_that_counted_as_lost_is_replaced(void **state)
 {
-    for (int n = 0; n < 2; n++) {
+    for (int i = 0; i < 4; i++) {
+        const bool has_spare = i >= 2;
+        const int n = i % 2;
         const recovery_options options = {
             .n_slots = 3, .min_ranks = 1, .max_replacements = n, .meet_ms = 100};
         wire_writer bytes = {0};
@@ -773,16 +776,22 @@ static void a_process_that_counted_as_lost_is_replaced(void **state)
 
         (void)state;
         assert_ok(recovery_create(&options, &r));
-        for (int i = 0; i < 3; i++)
-            (void)recovery_step(r, &(recovery_event){.kind = RECOVERY_READY, .member = i}, 1);
+        for (int k = 0; k < 3; k++)
+            (void)recovery_step(r, &(recovery_event){.kind = RECOVERY_READY, .member = k}, 1);
         (void)recovery_step(
             r, &(recovery_event){.kind = RECOVERY_DIED, .member = 2, .is_lost = true}, 2);
+        if (has_spare)
+            (void)recovery_step(r, &(recovery_event){.kind = RECOVERY_OFFERED, .slot = 2}, 2);
         recovery_write(r, &bytes);
         recovery_destroy(r);
         reader = wire_reader_over(bytes.data, bytes.bytes);
         assert_ok(recovery_read(&reader, 3, &r));
         wire_writer_free(&bytes);
         (void)recovery_step(r, &(recovery_event){.kind = RECOVERY_MOVED}, 3);
+        assert_int_equal(recovery_member_in(r, 2), has_spare ? 3 : 2);
+        if (has_spare)
+            (void)recovery_step(
+                r, &(recovery_event){.kind = RECOVERY_DIED, .member = 3, .is_lost = true}, 3);
         result = recovery_step(
             r,
             &(recovery_event){
@@ -790,7 +799,8 @@ static void a_process_that_counted_as_lost_is_replaced(void **state)
             4);
         assert_int_equal(result.n_actions, 1);
         assert_int_equal(result.actions[0].kind, RECOVERY_DO_KILL);
-        result = recovery_step(r, &(recovery_event){.kind = RECOVERY_DIED, .member = 2}, 5);
+        result = recovery_step(
+            r, &(recovery_event){.kind = RECOVERY_DIED, .member = recovery_member_in(r, 2)}, 5);
         assert_int_equal(result.n_actions, 1);
         assert_int_equal(result.actions[0].kind, n == 0 ? RECOVERY_DO_DROP : RECOVERY_DO_START);
         assert_int_equal(result.actions[0].slot, 2);

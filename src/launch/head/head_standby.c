@@ -18,10 +18,18 @@ enum {
     RANKS_MOST = 4096 /* with some that replace them, their state fits into STANDBY_STATE_MAX */
 };
 
+/* What the next head is to expect of a node. */
+typedef enum standing {
+    STANDING_ENDED, /* its agent ends with the head that it hosts */
+    STANDING_LOST,  /* its ranks are lost. Its agent may still come, or be that head's own */
+    STANDING_LEFT   /* it comes with its ranks */
+} standing;
+
 /* Of a head that has taken over. */
 struct head_standby {
-    uint64_t *uids; /* by node */
-    bool *is_lost;
+    uint64_t *uids;     /* by node: of the agents that elect a head */
+    standing *standing; /* by node */
+    bool *is_refused;   /* by node: this head takes it in no more */
     int64_t grace_ms;
     poll_timer limit; /* of the nodes' return */
 };
@@ -33,28 +41,22 @@ static const head_node *node_of_place(const head *h, int i)
     return head_find_node(h, h->places[i].conn);
 }
 
-static uint64_t uid_of(const head *h, int i)
+static const uint64_t *voters_of(const head *h)
+{
+    return h->moved != NULL ? h->moved->uids : h->voters;
+}
+
+/* Another node in the place of a lost one follows no other head; the same one does, and the lost
+ * one may. */
+static standing standing_of(const head *h, int i)
 {
     const head_node *node = node_of_place(h, i);
 
-    if (h->moved != NULL)
-        return h->moved->uids[i];
-    return node != NULL ? node->uid : 0;
-}
-
-/* Another node in the place of a lost one follows no other head; the same one does. */
-static bool is_follower(const head *h, int i)
-{
-    return !h->places[i].is_late || (h->voters != NULL && uid_of(h, i) == h->voters[i]);
-}
-
-/* This head's own node is lost with it. */
-static bool is_left(const head *h, int i)
-{
-    const head_node *node = node_of_place(h, i);
-
-    return (node != NULL && !node->is_own && is_follower(h, i)) ||
-           (node == NULL && h->moved != NULL && !h->moved->is_lost[i]);
+    if (node == NULL)
+        return h->moved != NULL ? h->moved->standing[i] : STANDING_LOST;
+    if (node->is_own)
+        return STANDING_ENDED;
+    return node->uid == voters_of(h)[i] ? STANDING_LEFT : STANDING_LOST;
 }
 
 static void write_state(const head *h, wire_writer *w)
@@ -70,10 +72,10 @@ static void write_state(const head *h, wire_writer *w)
     for (int i = 0; i < h->n_places; i++) {
         const rdzv_place *p = &h->places[i];
 
-        wire_write_u64(w, uid_of(h, i));
+        wire_write_u64(w, voters_of(h)[i]);
         wire_write_u32(w, (uint32_t)p->n_local);
         wire_write_text(w, p->host);
-        wire_write_u8(w, is_left(h, i));
+        wire_write_u8(w, (uint8_t)standing_of(h, i));
     }
     head_write_recovery(h, w);
 }
@@ -120,7 +122,7 @@ void head_begin_standby(head *h)
     for (int i = 0; at != NULL && h->voters != NULL && i < h->n_places; i++) {
         const head_node *node = node_of_place(h, i);
 
-        h->voters[i] = uid_of(h, i);
+        h->voters[i] = node != NULL ? node->uid : 0;
         if (node != NULL && node->is_own)
             g.self = g.head = i;
         else if (node != NULL)
@@ -206,21 +208,24 @@ static ls_status read_places(head *h, wire_reader *r)
     h->ends = ls_calloc(n, sizeof(*h->ends));
     h->losses = ls_calloc(n, sizeof(*h->losses));
     h->moved->uids = ls_calloc(n, sizeof(*h->moved->uids));
-    h->moved->is_lost = ls_calloc(n, sizeof(*h->moved->is_lost));
+    h->moved->standing = ls_calloc(n, sizeof(*h->moved->standing));
+    h->moved->is_refused = ls_calloc(n, sizeof(*h->moved->is_refused));
     if (h->places == NULL || h->ends == NULL || h->losses == NULL || h->moved->uids == NULL ||
-        h->moved->is_lost == NULL)
+        h->moved->standing == NULL || h->moved->is_refused == NULL)
         return ls_fail(LS_ENOMEM, "no memory for %u nodes", n);
     for (int i = 0; i < h->n_places; i++) {
         rdzv_place *p = &h->places[i];
         uint32_t n_local;
+        uint8_t expected;
 
         h->moved->uids[i] = wire_read_u64(r);
         n_local = wire_read_u32(r);
         wire_read_text(r, p->host, sizeof(p->host));
         text_printable(p->host, sizeof(p->host), p->host);
-        h->moved->is_lost[i] = wire_read_u8(r) == 0;
-        if (r->failed || n_local < 1 || n_local > RDZV_LOCAL_MAX)
+        expected = wire_read_u8(r);
+        if (r->failed || n_local < 1 || n_local > RDZV_LOCAL_MAX || expected > STANDING_LEFT)
             return ls_fail(LS_EPROTO, "the state of a head: malformed at byte %zu", r->at);
+        h->moved->standing[i] = (standing)expected;
         p->conn = (uint64_t)i + 1;
         p->generation = generation;
         p->n_restarts = (int)n_restarts;
@@ -272,11 +277,13 @@ ls_status head_take_over(poller *p, const head_options *opt, const void *state, 
     return st;
 }
 
+/* Its ranks are lost, and it does not come to this head any more. */
 static void lose_place(head *h, int i, const char *why)
 {
     rdzv_event gone = {
         .kind = RDZV_GONE, .conn = h->places[i].conn, .last_seen_ms = ls_now_ms(), .text = why};
 
+    h->moved->is_refused[i] = true;
     gone.is_tolerated = head_recovers_place(h, &h->places[i], why);
     head_event(h, &gone);
 }
@@ -286,26 +293,37 @@ static void return_is_over(void *arg)
     head *h = arg;
 
     for (int i = 0; i < h->n_places; i++) {
-        if (h->moved->is_lost[i] || node_of_place(h, i) != NULL)
+        if (h->moved->is_refused[i] || node_of_place(h, i) != NULL)
             continue;
-        h->moved->is_lost[i] = true;
+        h->moved->standing[i] = STANDING_LOST;
         lose_place(h, i, "it has not come to the new head");
     }
 }
 
+/* A node that the lost head has counted as lost may be connected to this one, or be this one: if it
+ * were refused, its vote would be missing. */
 void head_begin_again(head *h)
 {
+    static const char why[] = "the head of the job was there, or it was lost before";
+
     head_move_members(h, "the head of the job is lost");
-    for (int i = 0; i < h->n_places; i++)
-        if (h->moved->is_lost[i])
-            lose_place(h, i, "the head of the job was there, or it was lost before");
+    for (int i = 0; i < h->n_places; i++) {
+        if (h->moved->standing[i] == STANDING_ENDED)
+            lose_place(h, i, why);
+        else if (h->moved->standing[i] == STANDING_LOST)
+            (void)head_recovers_place(h, &h->places[i], why);
+    }
     poller_timer_set(h->loop, &h->moved->limit, ls_now_ms() + h->silence_ms, return_is_over, h);
 }
 
 void head_forget_node(const head_node *node)
 {
-    if (node->owner->moved != NULL && node->place != NULL)
-        node->owner->moved->is_lost[node->place->node] = true;
+    struct head_standby *m = node->owner->moved;
+
+    if (m == NULL || node->place == NULL)
+        return;
+    m->standing[node->place->node] = STANDING_LOST;
+    m->is_refused[node->place->node] = true;
 }
 
 ls_status head_return(head_node *node, const rdzv_hello *hello)
@@ -313,7 +331,7 @@ ls_status head_return(head_node *node, const rdzv_hello *hello)
     head *h = node->owner;
 
     for (int i = 0; i < h->n_places; i++) {
-        if (hello->uid == 0 || h->moved->uids[i] != hello->uid || h->moved->is_lost[i] ||
+        if (hello->uid == 0 || h->moved->uids[i] != hello->uid || h->moved->is_refused[i] ||
             node_of_place(h, i) != NULL)
             continue;
         poller_timer_cancel(&node->hello_limit);
@@ -338,7 +356,8 @@ void head_close_moved(head *h)
         return;
     poller_timer_cancel(&h->moved->limit);
     ls_free(h->moved->uids);
-    ls_free(h->moved->is_lost);
+    ls_free(h->moved->standing);
+    ls_free(h->moved->is_refused);
     ls_free(h->moved);
     h->moved = NULL;
 }

@@ -242,7 +242,7 @@ static void on_moved(recovery *r)
 static void on_found(recovery *r, const recovery_event *e)
 {
     member *m = &r->members[e->member];
-    const member *newest = &r->members[r->in_slot[m->slot]];
+    member *newest = &r->members[r->in_slot[m->slot]];
 
     if (m->slot != e->slot)
         return;
@@ -251,8 +251,8 @@ static void on_found(recovery *r, const recovery_event *e)
     } else if (e->found == RECOVERY_RUNS) {
         if (is_living(m))
             return;
-        if (newest == m) // lost with its node for the head before: its end is still to come
-            m->state = MEMBER_OUT;
+        if (!is_living(newest)) // lost with its node for the head before: an end is still to come
+            newest->state = MEMBER_OUT;
         act(r, RECOVERY_DO_KILL, e->member);
     } else if (is_living(m)) {
         on_died(r, e);
