@@ -38,6 +38,8 @@ typedef struct roster {
     int64_t number; /* group_number() */
     int size;
     int head;             /* machine; -1: unknown */
+    int n_members;        /* that have read their seats */
+    unsigned hosts;       /* of these, as bits */
     uint64_t members[32]; /* by rank, + 1 */
 } roster;
 
@@ -143,6 +145,8 @@ static void take_seat(int64_t number, int rank, int size)
     if (r->members[rank] != 0 && r->members[rank] != (uint64_t)W->current->pid)
         world_fail("roster %" PRIx64 " has two ranks %d, the second on machine %d", number, rank,
                    W->current->host);
+    r->n_members += r->members[rank] == 0;
+    r->hosts |= 1U << W->current->host;
     r->members[rank] = (uint64_t)W->current->pid;
     W->current->group = number;
     W->current->calls_left = *calls;
@@ -561,13 +565,26 @@ static bool may_end_job(const fault *f)
            (f->a == 0 || f->a == W->history->last_head);
 }
 
+/* Whether the newest group has a rank on one of these machines. If not, they counted as lost when
+ * the machines of that group were lost, and nothing was left to go on with. docs/elastic.md: until
+ * a lost machine is back, the loss of another one may end the job; so does the lack of a living
+ * rank with the state. A group of which not all ranks have read their seats may have one. */
+static bool has_rank_left(unsigned set)
+{
+    const int64_t number = W->history->last_group;
+    const roster *r = roster_of(number);
+
+    return (number & 0xffff) == 0 || r->n_members == 0 || r->n_members < r->size ||
+           (r->hosts & set) != 0;
+}
+
 static bool has_majority_unharmed(const scenario *s)
 {
     for (int i = 0; i < s->n_faults; i++)
         if (may_end_job(&s->faults[i]))
             return false;
     for (unsigned set = 1; set < 1U << s->n_nodes; set++)
-        if (2 * __builtin_popcount(set) > s->n_nodes && is_unharmed(s, set))
+        if (2 * __builtin_popcount(set) > s->n_nodes && is_unharmed(s, set) && has_rank_left(set))
             return true;
     return false;
 }
