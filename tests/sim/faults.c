@@ -517,9 +517,10 @@ static bool is_harmful(fault_kind k)
            k == FAULT_CALL || is_of_rank(k);
 }
 
-/* Machines that are not lost, and stay connected with each other: `set` has a bit for each. Of two
- * that are cut off each other one may stay; after further losses neither (docs/elastic.md: a lost
- * machine does not count until it is back, and after a takeover it does not come back). */
+/* Machines that are not lost, also if their ranks are, and stay connected with each other: `set`
+ * has a bit for each. Of two that are cut off each other one may stay; after further losses
+ * neither (docs/elastic.md: a lost machine does not count until it is back, and after a takeover
+ * it does not come back). */
 static bool is_unharmed(const scenario *s, unsigned set)
 {
     int n_harmful = 0;
@@ -531,7 +532,7 @@ static bool is_unharmed(const scenario *s, unsigned set)
         const bool has_a = (set >> f->a & 1) != 0;
         const bool has_b = (set >> f->b & 1) != 0;
 
-        if (!is_harmful(f->kind))
+        if (!is_harmful(f->kind) || is_of_rank(f->kind))
             continue;
         if (!is_cut_between(f->kind) ? has_a : n_harmful == 1 ? has_a && has_b : has_a || has_b)
             return false;
@@ -565,15 +566,21 @@ static bool may_end_job(const fault *f)
            (f->a == 0 || f->a == W->history->last_head);
 }
 
-/* Whether the newest group has a rank on one of these machines. If not, they counted as lost when
- * the machines of that group were lost, and nothing was left to go on with. docs/elastic.md: until
- * a lost machine is back, the loss of another one may end the job; so does the lack of a living
- * rank with the state. A group of which not all ranks have read their seats may have one. */
-static bool has_rank_left(unsigned set)
+/* Whether the newest group has a rank on one of these machines, of those that keep their ranks.
+ * If not, they counted as lost when the machines of that group were lost, and nothing was left
+ * to go on with. docs/elastic.md: until a lost machine is back, the loss of another one may end
+ * the job; so does the lack of a living rank with the state. A group of which not all ranks have
+ * read their seats may have one. */
+static bool has_rank_left(const scenario *s, unsigned set)
 {
     const int64_t number = W->history->last_group;
     const roster *r = roster_of(number);
 
+    for (int i = 0; i < s->n_faults; i++)
+        if (is_of_rank(s->faults[i].kind))
+            set &= ~(1U << s->faults[i].a);
+    if (set == 0)
+        return false;
     return (number & 0xffff) == 0 || r->n_members == 0 || r->n_members < r->size ||
            (r->hosts & set) != 0;
 }
@@ -584,7 +591,8 @@ static bool has_majority_unharmed(const scenario *s)
         if (may_end_job(&s->faults[i]))
             return false;
     for (unsigned set = 1; set < 1U << s->n_nodes; set++)
-        if (2 * __builtin_popcount(set) > s->n_nodes && is_unharmed(s, set) && has_rank_left(set))
+        if (2 * __builtin_popcount(set) > s->n_nodes && is_unharmed(s, set) &&
+            has_rank_left(s, set))
             return true;
     return false;
 }

@@ -50,14 +50,20 @@ static node_message choose_request(const agent *a, int number, bool is_first)
     return number == SIGTERM && is_first && a->ctx.spec->remote == NULL ? NODE_LEAVE : NODE_STOP;
 }
 
+bool agent_has_started(const void *arg)
+{
+    const agent *a = arg;
+    const uint32_t generation = agent_generation(&a->ctx);
+
+    return a->ctx.phase == AGENT_RUNNING ||
+           (generation != 0 && a->finished == generation && !a->last_end.stopped);
+}
+
 /* A head that another node can take over. */
 static bool moves_head(const agent *a, int number, bool is_first)
 {
-    const bool has_started = /* its ranks may have ended before the others */
-        a->ctx.phase == AGENT_RUNNING || a->finished == agent_generation(&a->ctx);
-
     return choose_request(a, number, is_first) == NODE_LEAVE && a->link.head != NULL &&
-           has_started && head_can_move(a->link.head);
+           agent_has_started(a) && head_can_move(a->link.head);
 }
 
 void agent_stop(agent *a, int number)

@@ -131,6 +131,8 @@ static inline int agent_local_rank(const agent_rank *r)
 }
 
 /* --- agent.c --- */
+/* The ranks of this generation run, or have ended by themselves, which the head knows. */
+bool agent_has_started(const void *arg /* agent */);
 void agent_on_signal(void *arg /* agent */, unsigned events);
 /* Ends the job as a signal of this number does; the second time at once. */
 void agent_stop(agent *a, int number);

@@ -448,6 +448,7 @@ void agent_set_link_calls(agent *a)
     a->link.agent = a;
     a->link.message = on_message;
     a->link.before_beat = send_states;
+    a->link.has_started = agent_has_started;
     a->link.lost = agent_kill_ranks;
     a->link.returned = report_ranks;
     a->link.head_calls = (head_options){.self = a,

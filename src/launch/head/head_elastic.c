@@ -488,9 +488,18 @@ bool head_has_lost_ranks(const head *h, const rdzv_place *place)
     if (h->elastic == NULL || place == NULL)
         return false;
     for (int i = 0; i < place->n_local; i++)
-        if (h->elastic->slots[place->rank_base + i].lost_ms == 0)
+        if (!recovery_has_died(h->elastic->machine,
+                               recovery_member_in(h->elastic->machine, place->rank_base + i)))
             return false;
     return true;
+}
+
+void head_elastic_finished(head *h, const rdzv_place *place)
+{
+    for (int i = 0; is_active(h) && i < place->n_local; i++)
+        if (recovery_exists(h->elastic->machine,
+                            recovery_member_in(h->elastic->machine, place->rank_base + i)))
+            head_elastic_ended(h, place->rank_base + i);
 }
 
 void head_offer_slots(head *h, const rdzv_place *place)

@@ -219,6 +219,9 @@ bool head_recovers_place(head *h, const rdzv_place *place, const char *why);
 bool head_can_spare(const head *h, const rdzv_place *place);
 bool head_has_lost_ranks(const head *h, const rdzv_place *place); /* all of them */
 void head_elastic_ended(head *h, int slot);                       /* with code 0 */
+/* All ranks of this node have ended by themselves; those that are not known to have died, with code
+ * 0: to a head that has taken over, no other message says so. */
+void head_elastic_finished(head *h, const rdzv_place *place);
 /* A node has taken the place of a lost one, and waits for processes to start. */
 void head_offer_slots(head *h, const rdzv_place *place);
 LS_MUST_USE ls_status head_handle_found(head_node *node, const frame *f);

@@ -346,6 +346,8 @@ static ls_status handle_finished(head_node *node, const frame *f)
     finished.stopped = end.end.stopped;
     finished.are_lost = head_has_lost_ranks(h, node->place);
     if (is_current && node->place != NULL) {
+        if (!end.end.stopped)
+            head_elastic_finished(h, node->place);
         head_store_end(h, node->place->node, &end);
     } else {
         text_free(&end.text);

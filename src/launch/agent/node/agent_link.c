@@ -159,7 +159,7 @@ static void lose_head(agent_link *l, const char *why)
     if (l->ctx->is_over || l->is_rejoining)
         return;
     l->lost_ms = ls_now_ms();
-    if (l->ctx->phase == AGENT_RUNNING && l->standby != NULL && standby_is_ready(l->standby)) {
+    if (l->has_started(l->agent) && l->standby != NULL && standby_is_ready(l->standby)) {
         agent_note(l->ctx, "the head of the job at %s is lost: %s", l->head_text, why);
         agent_link_leave(l);
         poller_timer_set(l->ctx->poller, &l->move_limit, move_deadline(), no_head_came, l);

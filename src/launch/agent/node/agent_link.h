@@ -47,7 +47,8 @@ typedef struct agent_link {
     void *agent;
     ls_status (*message)(void *agent, const frame *f);
     void (*before_beat)(void *agent);
-    void (*lost)(void *agent);     /* the connection has failed, and is closed */
+    bool (*has_started)(const void *agent); /* ranks run here, or have ended by themselves */
+    void (*lost)(void *agent);              /* the connection has failed, and is closed */
     void (*returned)(void *agent); /* the hello to a head that has taken over has been sent */
     head_options head_calls;       /* the callbacks that a head in this process gets */
 } agent_link;
