@@ -517,6 +517,20 @@ static bool is_harmful(fault_kind k)
            k == FAULT_CALL || is_of_rank(k);
 }
 
+/* The machine of this fault, which is not the head's, was back before any other fault. */
+static bool is_back(const scenario *s, int fault_number)
+{
+    const fault *f = &s->faults[fault_number];
+
+    if ((f->kind != FAULT_ISOLATE && f->kind != FAULT_STOP) || f->a == 0)
+        return false;
+    for (int i = 0; i < s->n_faults; i++)
+        if (i != fault_number && s->faults[i].kind != FAULT_KINDS &&
+            s->faults[i].at_ms < f->at_ms + f->length_ms + BACK_S * 1000)
+            return false;
+    return true;
+}
+
 /* Machines that are not lost, also if their ranks are, and stay connected with each other: `set`
  * has a bit for each. Of two that are cut off each other one may stay; after further losses
  * neither (docs/elastic.md: a lost machine does not count until it is back, and after a takeover
@@ -532,7 +546,7 @@ static bool is_unharmed(const scenario *s, unsigned set)
         const bool has_a = (set >> f->a & 1) != 0;
         const bool has_b = (set >> f->b & 1) != 0;
 
-        if (!is_harmful(f->kind) || is_of_rank(f->kind))
+        if (!is_harmful(f->kind) || is_of_rank(f->kind) || is_back(s, i))
             continue;
         if (!is_cut_between(f->kind) ? has_a : n_harmful == 1 ? has_a && has_b : has_a || has_b)
             return false;

@@ -30,14 +30,17 @@ static ls_status run_agent(const scenario *s, int node, agent_result *result)
 {
     net_key key;
     job_spec job = JOB_SPEC_DEFAULTS;
-    agent_nodes nodes = {.is_head = node == 0, .head = "10.0.0.1:29500", .key = &key, .id = node};
+    agent_nodes nodes = {.is_head = node == 0,
+                         .head = "10.0.0.1:29500",
+                         .key = &key,
+                         .id = s->by_arrival ? -1 : node};
     agent_spec spec = {.n_ranks = s->n_local,
                        .job = &job,
                        .fn = job_rank,
                        .capture = true,
                        .prefix = true,
                        .nodes = &nodes,
-                       .rendezvous = {.by_id = true,
+                       .rendezvous = {.by_id = !s->by_arrival,
                                       .min_nodes = s->n_nodes,
                                       .max_nodes = s->n_nodes,
                                       .max_restarts = s->max_restarts,

@@ -112,6 +112,7 @@ typedef struct scenario {
     int max_restarts;
     bool is_elastic;
     bool has_buffer; /* the model */
+    bool by_arrival; /* machines have no node ranks (--rdzv-backend c10d) */
     int64_t latency; /* the least, of a packet */
     int64_t jitter;
     int n_faults;

@@ -46,8 +46,41 @@ static const uint64_t *voters_of(const head *h)
     return h->moved != NULL ? h->moved->uids : h->voters;
 }
 
-/* Another node in the place of a lost one follows no other head; the same one does, and the lost
- * one may. */
+static bool is_voter(const head *h, uint64_t uid)
+{
+    for (int i = 0; i < h->n_places; i++)
+        if (voters_of(h)[i] == uid)
+            return true;
+    return false;
+}
+
+static int place_of(const head *h, uint64_t uid)
+{
+    for (int i = 0; i < h->n_places; i++) {
+        const head_node *node = node_of_place(h, i);
+
+        if (uid != 0 && node != NULL && node->uid == uid)
+            return i;
+    }
+    return -1;
+}
+
+/* The agent that elects a head and has this place, or had it. Where nodes have no numbers, one that
+ * was lost may be back in another place; then this is one of those that have none. */
+static uint64_t voter_of(const head *h, int i)
+{
+    const head_node *node = node_of_place(h, i);
+    uint64_t uid = voters_of(h)[i];
+
+    if (node != NULL && is_voter(h, node->uid))
+        return node->uid;
+    for (int at = place_of(h, uid); at >= 0; at = place_of(h, uid))
+        uid = voters_of(h)[at];
+    return uid;
+}
+
+/* Another node in the place of a lost one follows no other head; one that was lost and is back
+ * does, and the lost one may. */
 static standing standing_of(const head *h, int i)
 {
     const head_node *node = node_of_place(h, i);
@@ -56,7 +89,7 @@ static standing standing_of(const head *h, int i)
         return h->moved != NULL ? h->moved->standing[i] : STANDING_LOST;
     if (node->is_own)
         return STANDING_ENDED;
-    return node->uid == voters_of(h)[i] ? STANDING_LEFT : STANDING_LOST;
+    return is_voter(h, node->uid) ? STANDING_LEFT : STANDING_LOST;
 }
 
 static void write_state(const head *h, wire_writer *w)
@@ -72,7 +105,7 @@ static void write_state(const head *h, wire_writer *w)
     for (int i = 0; i < h->n_places; i++) {
         const rdzv_place *p = &h->places[i];
 
-        wire_write_u64(w, voters_of(h)[i]);
+        wire_write_u64(w, voter_of(h, i));
         wire_write_u32(w, (uint32_t)p->n_local);
         wire_write_text(w, p->host);
         wire_write_u8(w, (uint8_t)standing_of(h, i));
@@ -153,7 +186,7 @@ bool head_can_move(const head *h)
     for (int i = 0; i < h->n_places; i++) {
         const head_node *node = node_of_place(h, i);
 
-        n_others += node != NULL && !node->is_own && !h->places[i].is_late;
+        n_others += node != NULL && standing_of(h, i) == STANDING_LEFT;
         if (node != NULL && node->is_own && !head_can_spare(h, &h->places[i]))
             return false;
     }
