@@ -200,7 +200,7 @@ int __wrap_setsockopt(int fd, int level, int option, const void *value, socklen_
         return -1;
     memcpy(&number, value, bytes < sizeof(number) ? bytes : sizeof(number));
     if (level == IPPROTO_TCP && option == TCP_USER_TIMEOUT)
-        o->user_timeout = number * MS;
+        net_set_user_timeout(o, number * MS);
     return 0;
 }
 

@@ -13,7 +13,7 @@
  * At the end    all launchers have ended within a bound; no rank, shim or guardian is left; code
  *               0 means that the training is complete; without faults all codes are 0; where more
  *               than half of the machines stay connected and are not harmed while the ranks train,
- *               theirs are 0.
+ *               theirs are 0. One that was silent and came back counts with them.
  */
 #include "sim/sim.h"
 
@@ -31,6 +31,7 @@ enum {
     SETTLE_S = 15,  /* after the last fault, and the last end of a process: the job is complete */
     STALL_S = 25,   /* ... and makes a step */
     BACK_S = 7,     /* a machine that was silent is in the job again, at most */
+    AGAIN_S = 20,   /* ... and counts for the majority again */
     LEFT_MS = 15000 /* after the last launcher: shims and guardians end */
 };
 
@@ -517,16 +518,14 @@ static bool is_harmful(fault_kind k)
            k == FAULT_CALL || is_of_rank(k);
 }
 
-/* The machine of this fault, which is not the head's, was back before any other fault. */
-static bool is_back(const scenario *s, int fault_number)
+/* A machine without the head was silent, and counts again before anything else happens. */
+static bool has_passed(const scenario *s, const fault *f)
 {
-    const fault *f = &s->faults[fault_number];
-
     if ((f->kind != FAULT_ISOLATE && f->kind != FAULT_STOP) || f->a == 0)
         return false;
     for (int i = 0; i < s->n_faults; i++)
-        if (i != fault_number && s->faults[i].kind != FAULT_KINDS &&
-            s->faults[i].at_ms < f->at_ms + f->length_ms + BACK_S * 1000)
+        if (&s->faults[i] != f && s->faults[i].kind != FAULT_KINDS &&
+            s->faults[i].at_ms < f->at_ms + f->length_ms + AGAIN_S * 1000)
             return false;
     return true;
 }
@@ -546,7 +545,7 @@ static bool is_unharmed(const scenario *s, unsigned set)
         const bool has_a = (set >> f->a & 1) != 0;
         const bool has_b = (set >> f->b & 1) != 0;
 
-        if (!is_harmful(f->kind) || is_of_rank(f->kind) || is_back(s, i))
+        if (!is_harmful(f->kind) || is_of_rank(f->kind) || has_passed(s, f))
             continue;
         if (!is_cut_between(f->kind) ? has_a : n_harmful == 1 ? has_a && has_b : has_a || has_b)
             return false;

@@ -627,6 +627,14 @@ int64_t net_silence(const object *o)
     return there > back ? there : back;
 }
 
+/* Also of a connection that was made just before the network was cut. */
+void net_set_user_timeout(object *o, int64_t ns)
+{
+    o->user_timeout = ns;
+    if (ns > 0 && o->peer != NULL && crosses(o) && net_silence(o) > 0)
+        world_at(W->now + ns + (int64_t)world_random(1200 * MS), time_out, o, (uint64_t)W->now);
+}
+
 static bool is_between(const object *o, int a, int b)
 {
     return o->kind == OBJECT_STREAM && o->peer != NULL && crosses(o) && o->host == a &&

@@ -333,6 +333,7 @@ void stream_shut(object *o); /* it sends no more */
 int net_start_connect(object *o, const struct sockaddr *to, socklen_t bytes);
 int net_bind(object *o, const struct sockaddr *at, socklen_t bytes);
 void net_cut(int from, int to, bool is_cut);
+void net_set_user_timeout(object *o, int64_t ns);
 int64_t net_silence(const object *o); /* for so long its peer's system has not answered */
 void net_host_off(int host);
 

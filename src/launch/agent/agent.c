@@ -208,10 +208,9 @@ static ls_status run_loop(agent *a)
 {
     while (!a->ctx.is_over || a->ctx.phase != AGENT_IDLE) {
         LS_TRY(poller_run_once(a->ctx.poller, -1));
-        if (!has_finished(a))
-            continue;
-        LS_TRY(finish_ranks(a));
-        if (a->link.is_rejoining && !a->ctx.is_over) {
+        if (has_finished(a))
+            LS_TRY(finish_ranks(a));
+        if (a->ctx.phase == AGENT_IDLE && agent_link_must_join(&a->link) && !a->ctx.is_over) {
             a->finished = 0;
             a->ctx.place.place.generation = 0;
             LS_TRY(agent_link_rejoin(&a->link));

@@ -175,6 +175,7 @@ static ls_status take_start(agent *a, const frame *f)
         return LS_OK;
     a->store.master_port = master.port;
     if (agent_start_ranks(a) == LS_OK) {
+        a->link.is_rejoining = false;
         note_place(a);
         return LS_OK;
     }

@@ -139,6 +139,9 @@ static void on_dialled(void *arg, int fd, const net_address *at, ls_status st, c
     else
         open_link(&p->out, fd, dial_seals(d));
     dial_close(d);
+    /* A node that was cut off learns only so that its head leads on: it may not know where. */
+    if (fd < 0 && !is_connected(p) && succession_is_head(p->owner->machine))
+        open_dial(p);
 }
 
 static void open_dial(standby_peer *p)

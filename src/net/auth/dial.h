@@ -30,7 +30,7 @@ typedef struct dial_options {
      * limit, and the deadline is this long after the last accepted connection ended. The dial then
      * fails early when the key differs at every address, or when every address has refused the
      * connection for several rounds. */
-    int accept_timeout_ms;
+    int64_t accept_timeout_ms;
     void *self;
     /* Called once, never from within dial_open(): with the authenticated, nonblocking connection,
      * which the callee then owns; or with fd -1 and the reason. May call dial_close(). */

@@ -21,8 +21,7 @@ enum {
     WAIT_LINE_MS = 900,
     WAIT_LINE_AGAIN_MS = 10000,
     JOIN_MS = 600000,
-    MOVE_MS = 15000,  /* and the time of a silence: from the loss of a head to the next one */
-    ACCEPT_MS = 10000 /* for a listener that has accepted the connection to authenticate */
+    MOVE_MS = 15000 /* and the time of a silence: from the loss of a head to the next one */
 };
 
 /* --- sending --- */
@@ -121,11 +120,6 @@ bool agent_link_waits(const agent_link *l)
 
 static void end_job(agent_link *l, const char *why);
 
-static void no_head_came(void *arg)
-{
-    end_job(arg, "no other one has taken over");
-}
-
 /* The job goes on without the ranks here, or ends. */
 static void leave_job(agent_link *l, const char *why)
 {
@@ -154,10 +148,29 @@ static void leave_job(agent_link *l, const char *why)
     l->lost(l->agent);
 }
 
+/* Neither the lost head nor another one has answered. The lost one may lead on, and take this
+ * machine back; where another one leads no machine can join. */
+static void no_head_came(void *arg)
+{
+    agent_link *l = arg;
+
+    if (l->is_returning)
+        end_job(l, "another machine hosts it now, and cannot be reached");
+    else
+        leave_job(l, "it does not answer, and no other one has taken over");
+}
+
 static void lose_head(agent_link *l, const char *why)
 {
-    if (l->ctx->is_over || l->is_rejoining)
+    if (l->ctx->is_over)
         return;
+    if (l->is_rejoining) { // cut off again, before it had a place
+        if (l->ctx->stop_signal == 0)
+            agent_link_leave(l);
+        else
+            end_job(l, why);
+        return;
+    }
     l->lost_ms = ls_now_ms();
     if (l->has_started(l->agent) && l->standby != NULL && standby_is_ready(l->standby)) {
         agent_note(l->ctx, "the head of the job at %s is lost: %s", l->head_text, why);
@@ -289,7 +302,6 @@ static void on_dialled(void *arg, int fd, const net_address *at, ls_status st, c
         (void)ls_fail(st, "%s at %s: %s%s", name_of_head(l), l->ctx->spec->nodes->head, why,
                       l->not_head);
     } else {
-        l->is_rejoining = false;
         l->head_at = *at;
         net_address_text(l->head_text, sizeof(l->head_text), at);
         open_standby(l, fd);
@@ -320,7 +332,8 @@ static handshake_claim claim_of(const agent_nodes *nodes, uint32_t from)
 static ls_status connect_to_head(agent_link *l)
 {
     const agent_nodes *nodes = l->ctx->spec->nodes;
-    const int64_t join_ms = l->ctx->spec->rendezvous.join_ms;
+    const int64_t given_ms = l->ctx->spec->rendezvous.join_ms;
+    const int64_t join_ms = given_ms > 0 ? given_ms : JOIN_MS;
     dial_options options = {
         .to = nodes->n_heads > 0 ? NULL : nodes->head,
         .addresses = nodes->heads,
@@ -328,7 +341,7 @@ static ls_status connect_to_head(agent_link *l)
         .default_port = NET_PORT_REQUIRED,
         .key = nodes->key != NULL ? &l->key : NULL,
         .claim = claim_of(nodes, HANDSHAKE_ANY_RANK),
-        .deadline_ms = ls_deadline_ms(join_ms > 0 ? join_ms : JOIN_MS),
+        .deadline_ms = ls_deadline_ms(join_ms),
         .self = l,
         .done = on_dialled,
     };
@@ -337,10 +350,15 @@ static ls_status connect_to_head(agent_link *l)
         options.to = NULL;
         options.addresses = &l->head_at;
         options.n_addresses = 1;
-        options.accept_timeout_ms = ACCEPT_MS;
+        options.accept_timeout_ms = join_ms;
     }
     poller_timer_set(l->ctx->poller, &l->wait_line, ls_now_ms() + WAIT_LINE_MS, note_wait, l);
     return dial_open(l->ctx->poller, &options, &l->dial);
+}
+
+bool agent_link_must_join(const agent_link *l)
+{
+    return l->is_rejoining && !l->is_linked && l->dial == NULL;
 }
 
 ls_status agent_link_rejoin(agent_link *l)

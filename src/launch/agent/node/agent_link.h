@@ -29,7 +29,7 @@ typedef struct agent_link {
     int64_t lost_ms;       /* when the last connection to a head was lost, */
     char lost_why[LS_ERROR_BYTES];
     bool is_returning; /* to a head that has taken over */
-    bool is_rejoining; /* this machine counts as lost, and joins the job again without ranks */
+    bool is_rejoining; /* this machine counts as lost, and joins the job again; until ranks start */
     bool is_linked;
     bool is_paused; /* the head has announced that it will be silent */
     net_address head_at;
@@ -65,7 +65,9 @@ LS_MUST_USE ls_status agent_link_take_silence(const agent_link *l);
 LS_MUST_USE ls_status agent_link_begin_standby(agent_link *l);
 /* The head is lost, and another one will take over. */
 bool agent_link_waits(const agent_link *l);
-/* While is_rejoining, when the ranks here have ended: connects to the head again. */
+/* While is_rejoining: there is no connection to the head, and none is being made. */
+bool agent_link_must_join(const agent_link *l);
+/* Then, when the ranks here have ended: connects to the head again. */
 LS_MUST_USE ls_status agent_link_rejoin(agent_link *l);
 /* New ranks start here: this agent may host the head again. */
 void agent_link_has_returned(agent_link *l);
