@@ -808,32 +808,6 @@ static void a_process_that_counted_as_lost_is_replaced(void **state)
     }
 }
 
-/* Also the next head knows which of two has lost its process. */
-static void an_end_with_code_0_is_no_death(void **state)
-{
-    const recovery_options options = {.n_slots = 3, .min_ranks = 1, .meet_ms = 100};
-    wire_writer bytes = {0};
-    wire_reader reader;
-    recovery *r;
-
-    (void)state;
-    assert_ok(recovery_create(&options, &r));
-    for (int i = 0; i < 3; i++)
-        (void)recovery_step(r, &(recovery_event){.kind = RECOVERY_READY, .member = i}, 1);
-    (void)recovery_step(r, &(recovery_event){.kind = RECOVERY_ENDED, .member = 1}, 2);
-    (void)recovery_step(r, &(recovery_event){.kind = RECOVERY_DIED, .member = 2}, 3);
-    recovery_write(r, &bytes);
-    recovery_destroy(r);
-    reader = wire_reader_over(bytes.data, bytes.bytes);
-    assert_ok(recovery_read(&reader, 3, &r));
-    wire_writer_free(&bytes);
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(recovery_exists(r, i), i == 0);
-        assert_int_equal(recovery_has_died(r, i), i == 2);
-    }
-    recovery_destroy(r);
-}
-
 static void wrong_options_are_refused(void **state)
 {
     recovery *r;
@@ -875,7 +849,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_schedule_keeps_the_promises),
         cmocka_unit_test(a_process_that_counted_as_lost_is_replaced),
-        cmocka_unit_test(an_end_with_code_0_is_no_death),
         cmocka_unit_test(wrong_options_are_refused),
         cmocka_unit_test(states_are_chosen),
     };

@@ -49,6 +49,7 @@ static void messages_of_ranks_keep_their_bytes(void **state)
     expect_bytes(&w, "failure", "04030201ffffffff8900000001060000006b696c6c6564");
     node_write_end(&w, &(node_end){.generation = 3,
                                    .stopped = true,
+                                   .n_well = 8,
                                    .n_failed = 4,
                                    .n_stopped = 5,
                                    .local_rank = 6,
@@ -59,8 +60,8 @@ static void messages_of_ranks_keep_their_bytes(void **state)
                                    .details = "two\nthree"});
     expect_bytes(
         &w, "end",
-        "03000000010400000005000000060000000700000001feffffffffffffff030000006f6e650900000074"
-        "776f0a7468726565");
+        "0300000001080000000400000005000000060000000700000001feffffffffffffff030000006f6e6509"
+        "00000074776f0a7468726565");
     node_write_exit(&w, &(node_exit){1, 2, 4711, PMI_LEFT});
     expect_bytes(&w, "exit", "01000000020000006712000002000000");
     node_write_ring(&w, &(node_ring){.generation = 1,

@@ -250,6 +250,7 @@ void say_finished(fake *a, uint32_t generation, bool stopped)
 {
     say_end(a, &(node_end){.generation = generation,
                            .stopped = stopped,
+                           .n_well = stopped ? 0 : a->welcome.place.n_local,
                            .local_rank = -1,
                            .text = "",
                            .details = ""});

@@ -127,9 +127,26 @@ static inline void all_ready(head *h)
     assert_int_equal(rdzv_phase_now(h->m), RDZV_RUN);
 }
 
+/* By themselves, n_well of its ranks with 0. */
+static inline void ended(head *h, uint64_t conn, int n_well)
+{
+    STEP(h, .kind = RDZV_FINISHED, .conn = conn, .generation = generation(h), .n_well = n_well);
+}
+
+/* By themselves, all with 0; or after a stop, abort or kill. */
 static inline void finished(head *h, uint64_t conn, bool stopped)
 {
-    STEP(h, .kind = RDZV_FINISHED, .conn = conn, .generation = generation(h), .stopped = stopped);
+    int n;
+    int n_well = 0;
+    const rdzv_place *places = rdzv_places(h->m, &n);
+
+    for (int i = 0; i < n; i++)
+        if (places[i].conn == conn)
+            n_well = places[i].n_local;
+    if (!stopped)
+        ended(h, conn, n_well);
+    else
+        STEP(h, .kind = RDZV_FINISHED, .conn = conn, .generation = generation(h), .stopped = true);
 }
 
 static inline void failed(head *h, uint64_t conn, int local_rank, int code, const char *text)
@@ -157,5 +174,7 @@ static inline void run_job(head *h, const rdzv_options *opt, int n)
 static const rdzv_options two_by_id = {.by_id = true, .min_nodes = 2, .max_nodes = 2};
 static const rdzv_options two = {.min_nodes = 2, .max_nodes = 2, .max_spares = 2};
 static const rdzv_options two_to_four = {.min_nodes = 2, .max_nodes = 4, .max_spares = 1};
+static const rdzv_options elastic = {
+    .min_nodes = 2, .max_nodes = 4, .max_spares = 1, .min_ranks = 1};
 
 #endif

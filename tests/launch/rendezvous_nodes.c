@@ -336,7 +336,7 @@ void sim_deliver(sim *s, const message *m)
         node->life = LIFE_ENDED;
         sent = tell_head(s, m->node, RDZV_FINISHED);
         if (sent != NULL)
-            sent->event.stopped = false;
+            sent->event.n_well = sim_nodes[m->node].n_local;
         return;
     case MSG_LEAVE:
     case MSG_LEAVE_AGAIN:

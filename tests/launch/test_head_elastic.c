@@ -102,6 +102,58 @@ static void the_end_of_a_rank_ends_the_job_where_too_few_are_left(void **state)
     finish(s);
 }
 
+/* Two nodes; the rank of the first one is lost, the first rank of the other one ends with code 0,
+ * and then this node is lost. */
+static scene *lose_last_node(int n_local)
+{
+    static const char *ready[][2] = {
+        {"ready/0", "1"}, {"ready/1", "1"}, {"ready/2", "1"}, {NULL, NULL}};
+    scene *s = calloc(1, sizeof(*s));
+    fake *a;
+    head_options opt;
+
+    assert_non_null(s);
+    a = &s->fakes[0];
+    assert_ok(net_key_random(&s->key));
+    opt = options_of(s);
+    opt.rendezvous.min_ranks = 1;
+    begin_with(s, &opt);
+    come_in(s, 0, 1);
+    come_in(s, 1, n_local);
+    for (int i = 0; i < 2; i++)
+        say_ready(&s->fakes[i], 1, 1);
+    until(s, a->started == 1 && s->fakes[1].started == 1);
+    write_into_store(s, ready);
+    say_failure(a, 1, 0, 137);
+    until(s, a->n[NODE_DROP] == 1);
+    say_end(a, &(node_end){
+                   .generation = 1, .n_failed = 1, .local_rank = -1, .text = "", .details = ""});
+    say_left(&s->fakes[1], 1, 0);
+    turn(s);
+    assert_int_equal(a->n[NODE_OVER], 0);
+    leave(&s->fakes[1]);
+    return s;
+}
+
+/* It has not reported yet that all of its ranks have ended. */
+static void the_end_of_a_node_that_has_done_its_part_ends_the_job(void **state)
+{
+    scene *s = lose_last_node(1);
+
+    (void)state;
+    expect_over(s, 1, 0, "");
+    finish(s);
+}
+
+static void a_rank_that_is_lost_with_the_last_node_fails_the_job(void **state)
+{
+    scene *s = lose_last_node(2);
+
+    (void)state;
+    expect_over(s, 1, 1, "node 1 (host1) with ranks 1-2 was lost: connection closed");
+    finish(s);
+}
+
 /* --- many ranks --- */
 
 enum { MANY = 200, VICTIM = 17 };
@@ -246,6 +298,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_ends_while_the_others_meet),
         cmocka_unit_test(the_end_of_a_rank_ends_the_job_where_too_few_are_left),
+        cmocka_unit_test(the_end_of_a_node_that_has_done_its_part_ends_the_job),
+        cmocka_unit_test(a_rank_that_is_lost_with_the_last_node_fails_the_job),
         cmocka_unit_test(two_hundred_ranks_get_their_places),
         cmocka_unit_test(other_texts_change_nothing),
     };

@@ -484,6 +484,7 @@ static void end_job(world *w)
         wire_writer out = {0};
 
         node_write_end(&out, &(node_end){.generation = w->agents[i].welcome.place.generation,
+                                         .n_well = PER_NODE,
                                          .local_rank = -1,
                                          .text = "",
                                          .details = ""});

@@ -387,6 +387,7 @@ static void an_end_comes_as_it_was_and_its_details_are_bounded(void **state)
     char *much = long_text(NODE_DETAILS_MAX * 4);
     const node_end end = {.generation = 3,
                           .stopped = true,
+                          .n_well = 2,
                           .n_failed = RDZV_LOCAL_MAX,
                           .n_stopped = RDZV_LOCAL_MAX - 1,
                           .local_rank = RDZV_LOCAL_MAX - 1,
@@ -408,6 +409,7 @@ static void an_end_comes_as_it_was_and_its_details_are_bounded(void **state)
     assert_ok(node_read_end(&f, &got, &text, &details));
     assert_int_equal(got.generation, 3);
     assert_true(got.stopped && got.crashed);
+    assert_int_equal(got.n_well, 2);
     assert_int_equal(got.n_failed, end.n_failed);
     assert_int_equal(got.n_stopped, end.n_stopped);
     assert_int_equal(got.local_rank, end.local_rank);

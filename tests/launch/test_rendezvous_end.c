@@ -7,6 +7,39 @@
 
 /* --- ends --- */
 
+/* Its failure comes after the signal, and its end before the signal has reached its node. */
+static void a_rank_that_fails_as_the_job_is_stopped_has_not_ended_well(void **state)
+{
+    const rdzv_options *options[] = {&two_by_id, &two_to_four};
+
+    (void)state;
+    for (size_t i = 0; i < LS_COUNT_OF(options); i++) {
+        head h;
+
+        run_job(&h, options[i], 2);
+        STEP(&h, .kind = RDZV_STOP, .signal = SIGINT);
+        failed(&h, 1, 0, 137, "rank 0 was killed by signal 9 (SIGKILL)");
+        ended(&h, 1, 1);
+        finished(&h, 2, false);
+        assert_int_equal(must(&h, RDZV_DO_END, 1)->exit_code, 128 + SIGINT);
+        assert_int_equal(must(&h, RDZV_DO_FINISH, RDZV_HEAD)->exit_code, 128 + SIGINT);
+        close_head(&h);
+    }
+}
+
+static void all_ranks_must_have_ended_well(void **state)
+{
+    head h;
+
+    (void)state;
+    run_job(&h, &two_by_id, 2);
+    finished(&h, 1, false);
+    ended(&h, 2, 1);
+    assert_says(must(&h, RDZV_DO_END, 1)->text, "not all of its ranks have ended with code 0");
+    assert_int_equal(must(&h, RDZV_DO_END, 1)->exit_code, 1);
+    close_head(&h);
+}
+
 static void a_job_whose_nodes_all_finish_ends_with_0(void **state)
 {
     head h;
@@ -458,8 +491,8 @@ static void a_node_takes_a_place_when_the_ranks_of_another_one_are_lost(void **s
     head h;
 
     (void)state;
-    run_job(&h, &two_to_four, 3);
-    STEP(&h, .kind = RDZV_FINISHED, .conn = 2, .generation = generation(&h), .are_lost = true);
+    run_job(&h, &elastic, 3);
+    ended(&h, 2, 0);
     lost(&h, 3);
     arrive(&h, 4, -1, NODE(.n_local = 2));
     assert_place(&h, 4, 2, 4, 6);
@@ -472,12 +505,32 @@ static void a_job_whose_ranks_are_all_lost_has_not_ended_well(void **state)
     head h;
 
     (void)state;
-    run_job(&h, &two_to_four, 2);
-    for (int conn = 1; conn <= 2; conn++) {
-        STEP(&h, .kind = RDZV_FINISHED, .conn = (uint64_t)conn, .generation = generation(&h),
-             .are_lost = true);
-        assert_null(find(&h, RDZV_DO_END, 1));
-    }
+    run_job(&h, &elastic, 3);
+    ended(&h, 1, 0);
+    lost(&h, 2);
+    ended(&h, 3, 0);
+    assert_null(find(&h, RDZV_DO_END, 1));
+    assert_int_equal(rdzv_phase_now(h.m), RDZV_RUN);
+    close_head(&h);
+}
+
+static void a_rank_that_ends_well_completes_an_elastic_job(void **state)
+{
+    head h;
+
+    (void)state;
+    run_job(&h, &elastic, 3);
+    ended(&h, 1, 0);
+    ended(&h, 2, 1); // its other one was lost
+    lost(&h, 3);
+    assert_int_equal(must(&h, RDZV_DO_END, 1)->exit_code, 0);
+    close_head(&h);
+
+    run_job(&h, &elastic, 3);
+    ended(&h, 1, 0);
+    lost(&h, 2);
+    STEP(&h, .kind = RDZV_GONE, .conn = 3, .n_well = 1, .is_tolerated = true); // it was to report
+    assert_int_equal(must(&h, RDZV_DO_END, 1)->exit_code, 0);
     close_head(&h);
 }
 
@@ -687,6 +740,8 @@ static void nodes_that_leave_together_are_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_that_fails_as_the_job_is_stopped_has_not_ended_well),
+        cmocka_unit_test(all_ranks_must_have_ended_well),
         cmocka_unit_test(a_job_whose_nodes_all_finish_ends_with_0),
         cmocka_unit_test(the_first_failure_is_the_cause_and_its_code_the_jobs),
         cmocka_unit_test(crash_reported_just_after_an_exit_is_its_cause),
@@ -712,6 +767,7 @@ int main(void)
         cmocka_unit_test(no_node_takes_a_place_when_ranks_have_finished),
         cmocka_unit_test(a_node_takes_a_place_when_the_ranks_of_another_one_are_lost),
         cmocka_unit_test(a_job_whose_ranks_are_all_lost_has_not_ended_well),
+        cmocka_unit_test(a_rank_that_ends_well_completes_an_elastic_job),
         cmocka_unit_test(a_place_with_a_number_needs_a_node_with_that_number),
         cmocka_unit_test(a_failure_ends_a_node_that_has_not_begun),
         cmocka_unit_test(a_spare_takes_a_lost_nodes_number_for_free),

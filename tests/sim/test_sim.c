@@ -360,6 +360,26 @@ static const struct {
       .faults = {{.kind = FAULT_ISOLATE, .at_ms = 6000, .length_ms = 7000, .a = 1},
                  {.kind = FAULT_DELAY, .at_ms = 15000, .length_ms = 9000, .a = 1, .number = 400},
                  {.kind = FAULT_ISOLATE, .at_ms = 18500, .length_ms = 20000, .a = 1}}}},
+    {"a head that has taken over loses its majority, beside a machine whose ranks are lost",
+     {.n_nodes = 4,
+      .n_steps = 200,
+      .n_faults = 4,
+      .faults = {{.kind = FAULT_RANK, .at_ms = 5000, .a = 2},
+                 {.kind = FAULT_RANK, .at_ms = 5000, .a = 2, .b = 1},
+                 {.kind = FAULT_ISOLATE, .at_ms = 8000, .length_ms = 7000},
+                 {.kind = FAULT_TERM, .at_ms = 18000, .a = 3}}}},
+    {"a rank is killed at the time of SIGTERM to the job",
+     {.n_nodes = 1,
+      .n_steps = 60,
+      .n_faults = 2,
+      .faults = {{.kind = FAULT_RANK, .at_ms = 6000}, {.kind = FAULT_TERM, .at_ms = 6000}}}},
+    {"a rank cannot be replaced, and the head is lost before it knows that",
+     {.n_steps = 120,
+      .max_restarts = 1,
+      .n_faults = 3,
+      .faults = {{.kind = FAULT_CALL, .at_ms = 5999, .a = 1, .b = CALL_MEMFD},
+                 {.kind = FAULT_RANK, .at_ms = 6000, .a = 1},
+                 {.kind = FAULT_KILL, .at_ms = 6012}}}},
 };
 
 static int run_scenes(void)
@@ -370,11 +390,11 @@ static int run_scenes(void)
             outcome o;
 
             s.seed = seed;
-            s.n_nodes = 3;
+            s.n_nodes = s.n_nodes > 0 ? s.n_nodes : 3;
             s.n_local = 1 + (int)(seed % 2);
             s.step_ms = 200;
-            s.n_shards = 7; // at least one for each of 6 ranks
-            s.is_elastic = true;
+            s.n_shards = 2 * s.n_nodes + 1; // at least one for each rank
+            s.is_elastic = s.n_nodes > 1;
             s.latency = 100000;
             s.jitter = seed % 3 == 0 ? 5000000 : 200000;
             run_scenario(&s, false, &o);

@@ -222,13 +222,16 @@ static ls_status run_loop(agent *a)
 
 /* --- the result --- */
 
-/* The one place that decides the exit code of this agent. */
+/* The one place that decides the exit code of this agent. It is 0 only if the head has sent that:
+ * scripts take it for the end of the training. */
 static void decide_result(const agent_outcome *o, agent_result *out)
 {
     if (o->is_known)
         out->exit_code = o->exit_code;
     else if (o->left_at_signal != 0)
         out->exit_code = 128 + o->left_at_signal;
+    else
+        out->exit_code = 1;
     out->failed = o->has_failed;
     if (o->has_lost_output && (out->exit_code == 0 || out->exit_code == 128 + SIGPIPE))
         out->exit_code = 1;

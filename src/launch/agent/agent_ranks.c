@@ -405,6 +405,11 @@ ls_status agent_replace_rank(agent *a, const node_slot *slot)
     }
     end_rank(r);
     close_rank(r);
+    *r = old; // or the rank would count as one that has ended with code 0
+    r->member = slot->member;
+    r->shim = 0;
+    r->shim_fd = r->ring_fd = -1;
+    r->status_watch = NULL;
     a->n_ended++;
     return LS_ESYSTEM;
 }

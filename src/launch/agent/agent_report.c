@@ -124,8 +124,12 @@ void agent_count_ends(const agent *a, node_end *end)
     for (int i = 0; i < a->ctx.spec->n_ranks; i++) {
         const agent_rank *r = &a->ranks[i];
 
-        if (!r->ended || agent_ended_well(r))
+        if (!r->ended || r->is_vacant)
             continue;
+        if (agent_ended_well(r)) {
+            end->n_well++;
+            continue;
+        }
         end->n_stopped += r->was_stopped && r->failed_code == 0;
         end->n_failed += !r->was_stopped || r->failed_code != 0;
     }

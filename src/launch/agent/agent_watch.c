@@ -162,7 +162,8 @@ void agent_stop_ranks(agent *a, const node_stop *stop)
 
 bool agent_ended_well(const agent_rank *r)
 {
-    return r->failed_code == 0 && WIFEXITED(r->wait_status) && WEXITSTATUS(r->wait_status) == 0;
+    return !r->is_vacant && r->failed_code == 0 && WIFEXITED(r->wait_status) &&
+           WEXITSTATUS(r->wait_status) == 0;
 }
 
 int agent_exit_code(const agent_rank *r)

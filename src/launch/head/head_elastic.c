@@ -27,10 +27,11 @@ enum {
     EVENTS_PER_SLOT = 16 /* that may wait */
 };
 
-/* What has happened in a slot since the last roster. */
+/* What has happened in a slot. */
 typedef struct slot_loss {
-    char loss[LOSS_BYTES]; /* "rank 1 (pid 4711) was killed by ..."; "": none */
+    char loss[LOSS_BYTES]; /* since the last roster: "rank 1 (pid 4711) was killed by ..." or "" */
     int64_t lost_ms;       /* of the first loss that no member has replaced yet; 0: none */
+    bool has_ended_well;   /* a rank has ended with code 0 */
 } slot_loss;
 
 /* A member asks whether it is in the present roster. */
@@ -451,47 +452,37 @@ bool head_recovers_rank(head *h, const head_node *node, int local_rank, const ch
     return !h->elastic->has_given_up;
 }
 
-bool head_recovers_node(head *h, const head_node *node, const char *why)
-{
-    return node->place != NULL && head_recovers_place(h, node->place, why);
-}
-
-bool head_recovers_place(head *h, const rdzv_place *place, const char *why)
+void head_recover_place(head *h, const rdzv_place *place, rdzv_event *gone)
 {
     char text[LOSS_BYTES];
+    int n_well = 0;
+    bool loses_one = false;
 
-    if (!is_active(h) || h->ends[place->node].received)
-        return false;
+    if (place == NULL || !is_active(h) || h->ends[place->node].received)
+        return;
     for (int i = 0; i < place->n_local && !h->elastic->has_given_up; i++) {
         const int slot = place->rank_base + i;
 
-        if (!recovery_exists(h->elastic->machine, recovery_member_in(h->elastic->machine, slot)))
+        if (!recovery_exists(h->elastic->machine, recovery_member_in(h->elastic->machine, slot))) {
+            n_well += h->elastic->slots[slot].has_ended_well;
             continue;
+        }
+        loses_one = true;
         text_format(text, sizeof(text), "rank %d was lost with node %d (%s): %s", slot, place->node,
-                    place->host, why);
+                    place->host, gone->text);
         note_loss(h, slot, text);
         step(h, &(recovery_event){.kind = RECOVERY_DIED,
                                   .member = recovery_member_in(h->elastic->machine, slot),
                                   .is_lost = true});
     }
-    return !h->elastic->has_given_up;
+    gone->n_well = loses_one ? 0 : n_well;
+    gone->is_tolerated = !h->elastic->has_given_up;
 }
 
 bool head_can_spare(const head *h, const rdzv_place *place)
 {
     return is_active(h) && place != NULL &&
            recovery_can_spare(h->elastic->machine, place->rank_base, place->n_local);
-}
-
-bool head_has_lost_ranks(const head *h, const rdzv_place *place)
-{
-    if (h->elastic == NULL || place == NULL)
-        return false;
-    for (int i = 0; i < place->n_local; i++)
-        if (!recovery_has_died(h->elastic->machine,
-                               recovery_member_in(h->elastic->machine, place->rank_base + i)))
-            return false;
-    return true;
 }
 
 void head_elastic_finished(head *h, const rdzv_place *place)
@@ -510,9 +501,11 @@ void head_offer_slots(head *h, const rdzv_place *place)
 
 void head_elastic_ended(head *h, int slot)
 {
-    if (h->elastic != NULL)
-        step(h, &(recovery_event){.kind = RECOVERY_ENDED,
-                                  .member = recovery_member_in(h->elastic->machine, slot)});
+    if (h->elastic == NULL)
+        return;
+    h->elastic->slots[slot].has_ended_well = true;
+    step(h, &(recovery_event){.kind = RECOVERY_ENDED,
+                              .member = recovery_member_in(h->elastic->machine, slot)});
 }
 
 /* What a client writes is not trusted: other keys and values change nothing. Ranks that end because
@@ -660,6 +653,7 @@ ls_status head_handle_found(head_node *node, const frame *f)
         note_loss(
             h, slot,
             text_format(text, sizeof(text), "rank %d failed while the job had no head", slot));
+    h->elastic->slots[slot].has_ended_well |= v.found == RECOVERY_HAS_ENDED;
     step(h, &(recovery_event){
                 .kind = RECOVERY_FOUND, .member = v.member, .slot = slot, .found = v.found});
     return LS_OK;

@@ -210,17 +210,16 @@ void head_close_elastic(head *h);
 /* Where the ranks of that node find the store of members. */
 void head_write_members(const head *h, const head_node *node, node_welcome *out);
 
-/* A rank has failed, or all ranks of a lost node. True: the others go on, or will; false: handle it
- * as in other jobs. */
+/* A rank has failed. True: the others go on, or will; false: handle it as in other jobs. */
 bool head_recovers_rank(head *h, const head_node *node, int local_rank, const char *why);
-bool head_recovers_node(head *h, const head_node *node, const char *why);
-bool head_recovers_place(head *h, const rdzv_place *place, const char *why);
+/* The same for all ranks of a lost node: sets is_tolerated of its RDZV_GONE, and n_well, if all of
+ * them had ended. place may be NULL: it has none. */
+void head_recover_place(head *h, const rdzv_place *place, rdzv_event *gone);
 /* Whether the ranks of the other nodes would go on. */
 bool head_can_spare(const head *h, const rdzv_place *place);
-bool head_has_lost_ranks(const head *h, const rdzv_place *place); /* all of them */
-void head_elastic_ended(head *h, int slot);                       /* with code 0 */
-/* All ranks of this node have ended by themselves; those that are not known to have died, with code
- * 0: to a head that has taken over, no other message says so. */
+void head_elastic_ended(head *h, int slot); /* with code 0 */
+/* All ranks of this node have ended by themselves; those that are not known to have ended before,
+ * with code 0: to a head that has taken over, no other message says so. */
 void head_elastic_finished(head *h, const rdzv_place *place);
 /* A node has taken the place of a lost one, and waits for processes to start. */
 void head_offer_slots(head *h, const rdzv_place *place);

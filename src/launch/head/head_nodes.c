@@ -109,7 +109,7 @@ static void lose(head_node *node, int64_t last_seen_ms, const char *why)
         .kind = RDZV_GONE, .conn = node->id, .last_seen_ms = last_seen_ms, .text = why};
 
     head_forget_node(node);
-    gone.is_tolerated = head_recovers_node(h, node, why);
+    head_recover_place(h, node->place, &gone);
     if (!gone.is_tolerated)
         note_loss(h, node, why);
     list_remove(&node->node);
@@ -344,9 +344,9 @@ static ls_status handle_finished(head_node *node, const frame *f)
 
     finished.generation = end.end.generation;
     finished.stopped = end.end.stopped;
-    finished.are_lost = head_has_lost_ranks(h, node->place);
+    finished.n_well = end.end.n_well;
     if (is_current && node->place != NULL) {
-        if (!end.end.stopped)
+        if (!end.end.stopped && end.end.n_well > 0)
             head_elastic_finished(h, node->place);
         head_store_end(h, node->place->node, &end);
     } else {
@@ -390,7 +390,7 @@ static void let_leave(head_node *node)
 
     head_send(node, NODE_LEAVE, NULL);
     frame_link_finish(&node->link);
-    gone.is_tolerated = head_recovers_node(h, node, gone.text);
+    head_recover_place(h, node->place, &gone);
     head_event(h, &gone);
 }
 

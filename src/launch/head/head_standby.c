@@ -317,7 +317,7 @@ static void lose_place(head *h, int i, const char *why)
         .kind = RDZV_GONE, .conn = h->places[i].conn, .last_seen_ms = ls_now_ms(), .text = why};
 
     h->moved->is_refused[i] = true;
-    gone.is_tolerated = head_recovers_place(h, &h->places[i], why);
+    head_recover_place(h, &h->places[i], &gone);
     head_event(h, &gone);
 }
 
@@ -341,10 +341,12 @@ void head_begin_again(head *h)
 
     head_move_members(h, "the head of the job is lost");
     for (int i = 0; i < h->n_places; i++) {
+        rdzv_event gone = {.text = why};
+
         if (h->moved->standing[i] == STANDING_ENDED)
             lose_place(h, i, why);
         else if (h->moved->standing[i] == STANDING_LOST)
-            (void)head_recovers_place(h, &h->places[i], why);
+            head_recover_place(h, &h->places[i], &gone);
     }
     poller_timer_set(h->loop, &h->moved->limit, ls_now_ms() + h->silence_ms, return_is_over, h);
 }

@@ -226,6 +226,7 @@ const wire_table node_barrier_table =
 static const wire_field end[] = {
     WIRE_ID(node_end, generation),
     WIRE_BOOL(node_end, stopped),
+    WIRE_NUMBER(node_end, n_well, 4, 0, RDZV_LOCAL_MAX),
     WIRE_NUMBER(node_end, n_failed, 4, 0, RDZV_LOCAL_MAX),
     WIRE_NUMBER(node_end, n_stopped, 4, 0, RDZV_LOCAL_MAX),
     WIRE_NUMBER(node_end, local_rank, 4, -1, LOCAL_LAST),

@@ -108,6 +108,7 @@ typedef struct node_failure {
 typedef struct node_end {
     uint32_t generation;
     bool stopped; /* after a stop, abort or kill */
+    int n_well;   /* ended with code 0 */
     int n_failed;
     int n_stopped;  /* ended by the agent because others had failed */
     int local_rank; /* the first that failed, -1: none */

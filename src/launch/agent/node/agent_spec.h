@@ -92,7 +92,9 @@ typedef struct agent_spec {
 } agent_spec;
 
 typedef struct agent_result {
-    int exit_code;   /* 0; of the rank that failed first; 128 + the signal that ended rank or job */
+    /* 0: the ranks have completed their work; that of the rank that failed first; 128 + the signal
+     * that ended rank or job. */
+    int exit_code;
     bool failed;     /* a rank failed, and the report says why */
     text_buf report; /* one cause, the last lines of that rank; freed by the caller */
 } agent_result;

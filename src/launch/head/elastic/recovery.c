@@ -17,11 +17,10 @@ enum {
 };
 
 typedef enum member_state {
-    MEMBER_NEW,  /* started, not in a roster yet */
-    MEMBER_IN,   /* in the present roster */
-    MEMBER_OUT,  /* did not ask in time, or was dismissed: its process may still exist */
-    MEMBER_GONE, /* its process has ended otherwise than with exit code 0, or was lost */
-    MEMBER_DONE  /* its process has ended with exit code 0 */
+    MEMBER_NEW, /* started, not in a roster yet */
+    MEMBER_IN,  /* in the present roster */
+    MEMBER_OUT, /* did not ask in time, or was dismissed: its process may still exist */
+    MEMBER_GONE /* its process has ended */
 } member_state;
 
 typedef struct member {
@@ -69,11 +68,6 @@ static recovery_action *act(recovery *r, recovery_action_kind kind, int number)
 static bool is_living(const member *m)
 {
     return m->state == MEMBER_IN || m->state == MEMBER_NEW;
-}
-
-static bool has_ended(const member *m)
-{
-    return m->state == MEMBER_GONE || m->state == MEMBER_DONE;
 }
 
 static int count(const recovery *r, member_state state)
@@ -174,7 +168,7 @@ static void on_died(recovery *r, const recovery_event *e)
     const bool was_in = m->state == MEMBER_IN;
     const bool is_first = was_in && !r->has_failed;
 
-    if (has_ended(m))
+    if (m->state == MEMBER_GONE)
         return;
     m->state = MEMBER_GONE;
     m->has_state = false;
@@ -195,9 +189,9 @@ static void on_ended(recovery *r, const recovery_event *e)
 {
     member *m = &r->members[e->member];
 
-    if (has_ended(m))
+    if (m->state == MEMBER_GONE)
         return;
-    m->state = MEMBER_DONE;
+    m->state = MEMBER_GONE;
     m->has_state = false;
     if (count(r, MEMBER_IN) > 0)
         return;
@@ -389,12 +383,7 @@ int recovery_member_in(const recovery *r, int slot)
 
 bool recovery_exists(const recovery *r, int number)
 {
-    return !has_ended(&r->members[number]);
-}
-
-bool recovery_has_died(const recovery *r, int number)
-{
-    return r->members[number].state == MEMBER_GONE;
+    return r->members[number].state != MEMBER_GONE;
 }
 
 bool recovery_can_spare(const recovery *r, int first_slot, int n_slots)
@@ -495,7 +484,7 @@ static void read_members(wire_reader *reader, recovery *r)
         const uint8_t state = wire_read_u8(reader);
         const uint8_t flags = wire_read_u8(reader);
 
-        if (slot >= (uint32_t)r->opt.n_slots || state > MEMBER_DONE || flags > 3 ||
+        if (slot >= (uint32_t)r->opt.n_slots || state > MEMBER_GONE || flags > 3 ||
             (i < r->opt.n_slots && slot != (uint32_t)i)) {
             reader->failed = true;
             return;

@@ -145,8 +145,6 @@ const recovery_seat *recovery_roster(const recovery *r, int *n, int64_t *roster)
 int recovery_member_in(const recovery *r, int slot);
 /* Whether no event has reported the end of this member's process. */
 bool recovery_exists(const recovery *r, int member);
-/* Whether it has ended otherwise than with exit code 0, or was lost. */
-bool recovery_has_died(const recovery *r, int member);
 /* Whether the others could go on without the members in these slots. */
 bool recovery_can_spare(const recovery *r, int first_slot, int n_slots);
 /* The rank of the process in this slot in the present roster; -1: none. */

@@ -151,11 +151,13 @@ static void on_finished(rdzv *m, rdzv_node *node, const rdzv_event *e)
     if (m->phase == RDZV_AGREE || is_beginner(m, node) || !rdzv_is_running(node))
         return;
     node->state = NODE_ENDED;
-    node->done = !e->stopped;
-    node->are_lost = e->are_lost;
-    if (m->phase == RDZV_RUN && e->stopped) {
+    node->done = !e->stopped && (m->opt.min_ranks > 0 || e->n_well == node->n_local);
+    node->ended_well = e->n_well > 0;
+    if (m->phase == RDZV_RUN && !node->done) {
         const rdzv_event unasked = {.local_rank = -1, .exit_code = 1};
-        rdzv_record_failure(m, node, &unasked, "its agent ended its ranks without a request");
+        rdzv_record_failure(m, node, &unasked,
+                            e->stopped ? "its agent ended its ranks without a request"
+                                       : "not all of its ranks have ended with code 0");
         rdzv_abort_for_failure(m);
     }
 }
@@ -237,10 +239,11 @@ static void take_event(rdzv *m, const rdzv_event *e)
         on_arrived(m, e);
         return;
     case RDZV_GONE:
-        if (node != NULL)
-            lose_node(m, node, e->last_seen_ms < m->now_ms ? e->last_seen_ms : m->now_ms,
-                      printable_or(why, sizeof(why), e->text, "connection closed"),
-                      e->is_tolerated);
+        if (node == NULL)
+            return;
+        node->ended_well |= e->n_well > 0;
+        lose_node(m, node, e->last_seen_ms < m->now_ms ? e->last_seen_ms : m->now_ms,
+                  printable_or(why, sizeof(why), e->text, "connection closed"), e->is_tolerated);
         return;
     case RDZV_READY:
     case RDZV_FAILED:
@@ -395,19 +398,16 @@ static void fill_vacant_places(rdzv *m)
 static void settle_run(rdzv *m)
 {
     int n_waiting;
-    int n_done;
     char *text;
 
     if (m->now_ms >= m->ready_until_ms)
         drop_beginners(m);
     fill_vacant_places(m);
     n_waiting = rdzv_count(m, NODE_WAITING, NODE_WAITING);
-    n_done = rdzv_count_done(m);
     // An elastic job of which all ranks are lost is given up by head_elastic.c.
-    if (n_done + rdzv_count(m, NODE_WELCOMED, NODE_WELCOMED) == m->n_places &&
-        rdzv_has_finished_node(m)) {
+    if (rdzv_has_finished(m)) {
         rdzv_end_job(m, 0, "");
-    } else if (n_waiting > 0 && n_done == 0 && m->n_places < m->opt.max_nodes) {
+    } else if (n_waiting > 0 && rdzv_count_done(m) == 0 && m->n_places < m->opt.max_nodes) {
         text = rdzv_new_text(m);
         rdzv_append(text, RDZV_TEXT_BYTES, "%d more node%s joined: all ranks restart", n_waiting,
                     text_plural(n_waiting));

@@ -83,7 +83,9 @@ typedef struct rdzv_options {
     /* Restarts after failures. New nodes cost none, nor do lost nodes while min nodes are left
      * (dynamic). */
     int max_restarts;
-    int min_ranks;        /* --elastic: with fewer ranks the job fails; 0: it is not elastic */
+    /* --elastic: with fewer ranks the job fails; ranks that are lost before are no failure of the
+     * others. 0: it is not elastic. */
+    int min_ranks;
     const int *per_node;  /* by_id only: -g 8,2, max_nodes entries; NULL: each node has its own */
     uint64_t run_id;      /* hash of the job's name; other jobs' nodes are rejected */
     const char *run_name; /* the job's name, for texts; NULL: not known */
@@ -116,8 +118,8 @@ typedef enum rdzv_event_kind {
     RDZV_ARRIVED, /* conn, hello */
     RDZV_READY,   /* conn, generation */
     RDZV_FAILED,  /* conn, generation, local_rank, exit_code, crashed, text: a rank, or the start */
-    RDZV_FINISHED, /* conn, generation, stopped, are_lost: all its ranks have ended */
-    RDZV_GONE,     /* conn, last_seen_ms, text */
+    RDZV_FINISHED, /* conn, generation, stopped, n_well: all its ranks have ended */
+    RDZV_GONE,     /* conn, last_seen_ms, is_tolerated, n_well, text */
     /* conn (RDZV_HEAD: here), signal, text: an orderly end is requested; the second one kills. Of a
      * node that is no longer in the job: nothing. */
     RDZV_STOP,
@@ -132,8 +134,8 @@ typedef struct rdzv_event {
     int local_rank;      /* -1: none in particular */
     int exit_code;       /* 128 + signal for one that was killed */
     bool crashed;        /* by SIGKILL, SIGSEGV, ...: not a consequence of another rank's end */
-    bool stopped;        /* after a stop, abort or kill; false: all ended with 0 by themselves */
-    bool are_lost;       /* FINISHED: the other nodes go on without these ranks (head_elastic.c) */
+    bool stopped;        /* after a stop, abort or kill; false: all ended by themselves, */
+    int n_well;          /* FINISHED: so many with 0; GONE: the same, if none ran any more */
     const job_cause *aborted; /* FAILED: a rank aborted a group before; NULL: none did */
     bool is_tolerated;        /* GONE: the other nodes go on without it (head_elastic.c) */
     int64_t last_seen_ms;     /* GONE: time of the last message; now for a closed connection */

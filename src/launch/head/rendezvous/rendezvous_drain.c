@@ -280,7 +280,7 @@ static void decide(rdzv *m)
                          (m->reason == DRAIN_LOSS && is_enough);
     const bool is_affordable = is_free || m->n_restarts < m->opt.max_restarts;
 
-    if (m->reason <= DRAIN_STOP && rdzv_count_done(m) == m->n_places)
+    if (m->reason <= DRAIN_STOP && rdzv_has_finished(m))
         rdzv_end_job(m, 0, ""); // the ranks had ended before the signal reached them
     else if (m->reason == DRAIN_STOP)
         rdzv_end_stopped(m);

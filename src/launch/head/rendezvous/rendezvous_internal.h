@@ -24,12 +24,12 @@ typedef struct rdzv_node {
     int index;      /* its node number in the last roster, or the one that it takes over; -1 */
     int n_local;
     bool is_head;
-    bool done;     /* NODE_ENDED: by themselves, all with 0 */
-    bool lost;     /* NODE_ENDED and done, and its connection is gone: kept until the roster ends */
-    bool are_lost; /* NODE_ENDED: its ranks, while the others went on */
-    bool is_vacant; /* lost before its ranks had ended: another node may take its place */
-    bool wait_sent; /* RDZV_DO_WAIT, since its last welcome */
-    bool leaves;    /* after SIGTERM, when the drain has ended */
+    bool done; /* NODE_ENDED: by themselves, all with 0, or (--elastic) some were lost */
+    bool lost; /* NODE_ENDED and done, and its connection is gone: kept until the roster ends */
+    bool ended_well; /* NODE_ENDED: one of its ranks did with 0, so the work is complete */
+    bool is_vacant;  /* lost before its ranks had ended: another node may take its place */
+    bool wait_sent;  /* RDZV_DO_WAIT, since its last welcome */
+    bool leaves;     /* after SIGTERM, when the drain has ended */
     char host[RDZV_HOST_BYTES];
 } rdzv_node;
 
@@ -134,6 +134,7 @@ rdzv_node *rdzv_find(const rdzv *m, uint64_t conn);
 int rdzv_count(const rdzv *m, node_state from, node_state to); /* connected nodes in these states */
 int rdzv_count_done(const rdzv *m);                            /* members, also lost ones */
 bool rdzv_has_finished_node(const rdzv *m); /* the ranks of one have completed their work */
+bool rdzv_has_finished(const rdzv *m);      /* ... and those of all others have ended */
 bool rdzv_is_member(const rdzv_node *node);
 bool rdzv_is_running(const rdzv_node *node); /* a member whose ranks have not ended */
 const rdzv_place *rdzv_place_of(const rdzv *m, const rdzv_node *node); /* a member's */

@@ -61,9 +61,16 @@ int rdzv_count_done(const rdzv *m)
 bool rdzv_has_finished_node(const rdzv *m)
 {
     for (int i = 0; i < m->capacity; i++)
-        if (m->nodes[i].state == NODE_ENDED && !m->nodes[i].is_vacant && !m->nodes[i].are_lost)
+        if (m->nodes[i].state == NODE_ENDED && m->nodes[i].done && m->nodes[i].ended_well)
             return true;
     return false;
+}
+
+/* Nodes that have not begun have nothing to do any more. */
+bool rdzv_has_finished(const rdzv *m)
+{
+    return rdzv_count_done(m) + rdzv_count(m, NODE_WELCOMED, NODE_WELCOMED) == m->n_places &&
+           rdzv_has_finished_node(m);
 }
 
 rdzv_node *rdzv_find_spare(const rdzv *m, const rdzv_node *lost)
@@ -249,7 +256,7 @@ void rdzv_start_collecting(rdzv *m)
         if (!rdzv_is_member(node))
             continue;
         node->state = NODE_WAITING;
-        node->done = false;
+        node->done = node->ended_well = false;
     }
     m->phase = RDZV_COLLECT;
     m->join_until_ms = m->now_ms + m->opt.join_ms;
