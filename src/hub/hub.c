@@ -78,6 +78,11 @@ void hub_count(const hub *h, int *n_open, int *n_unauthenticated)
     *n_open = *n_unauthenticated + h->n_conns;
 }
 
+bool hub_has_formed(const hub *h)
+{
+    return h->has_formed;
+}
+
 uint64_t hub_frames(const hub *h)
 {
     return h->n_frames;

@@ -77,6 +77,9 @@ LS_MUST_USE ls_status hub_listen_take(hub *h, int fd);
 /* Sends the cause to all ranks of cause->group (GROUP_ALL: all ranks), once for each group. */
 void hub_abort(hub *h, const job_cause *cause);
 
+/* Whether all ranks have been connected at the same time. */
+bool hub_has_formed(const hub *h);
+
 /* Sets a key of the store to a text, as a client does. */
 LS_MUST_USE ls_status hub_set(hub *h, const char *key, const char *text);
 

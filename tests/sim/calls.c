@@ -68,7 +68,12 @@ bool call_fails(call c)
 
     if (W->current != h->agent || h->call_fails[c] == 0)
         return false;
+    if (h->call_skips[c] > 0) {
+        h->call_skips[c]--;
+        return false;
+    }
     h->call_fails[c]--;
+    W->last_failed_call = W->now;
     world_log("%s: a call of kind %d fails", W->current->name, (int)c);
     return true;
 }

@@ -7,7 +7,7 @@
  *               one head gives it out; no head gives out a roster after another one has given out a
  *               later one; no rank saves that is not in the newest roster; no launcher that returns
  *               has memory or descriptors left.
- * SETTLE_S after the last fault and the last end of a process
+ * SETTLE_S after the last fault, the last call that failed, and the last end of a process
  *               all ranks that live are in the group, and each that was lost has been replaced, if
  *               it can be; ranks that live make steps.
  * At the end    all launchers have ended within a bound; no rank, shim or guardian is left; code
@@ -79,9 +79,10 @@ static roster *roster_of(int64_t number)
 
 static int64_t settled_at(void)
 {
-    const int64_t at = W->history->last_fault_at;
+    int64_t at = W->history->last_fault_at;
 
-    return (at > W->last_end ? at : W->last_end) + SETTLE_S * SECOND;
+    at = at > W->last_end ? at : W->last_end;
+    return (at > W->last_failed_call ? at : W->last_failed_call) + SETTLE_S * SECOND;
 }
 
 /* Processes that live are ranks of the group again, and have been replaced. */
@@ -412,6 +413,7 @@ static void begin_fault(void *arg, uint64_t number)
         return;
     case FAULT_CALL:
         h->call_fails[f->b] = 1 + f->number % 3;
+        h->call_skips[f->b] = f->skipped;
         return;
     case FAULT_FULL:
         W->full_until = until;

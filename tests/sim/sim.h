@@ -89,6 +89,7 @@ typedef struct fault {
     int a;
     int b;
     int number;
+    int skipped; /* FAULT_CALL: so many of these calls succeed before */
 } fault;
 
 /* --- the world --- */
@@ -130,7 +131,8 @@ typedef struct machine {
     process *guardian;
     process *ranks[4];
     process *shims[4];
-    int call_fails[CALLS];
+    int call_skips[CALLS]; /* so many succeed, */
+    int call_fails[CALLS]; /* and then so many fail */
     int64_t calls_left;    /* until its launcher is killed; 0: it is not */
     int64_t rank_calls[4]; /* the same of its ranks, from their next seats on */
     /* Results. */
@@ -158,6 +160,7 @@ typedef struct world {
     int n_alive;
     int64_t last_end;  /* of a process */
     int64_t last_kill; /* at a call */
+    int64_t last_failed_call;
     uint64_t last_random;
     machine hosts[HOSTS_MAX];
     bool is_cut[HOSTS_MAX][HOSTS_MAX]; /* from, to */

@@ -77,6 +77,7 @@ enum {
     SEEDS = 2000,
     TWICE = 100,
     SCENE_SEEDS = 25,
+    ALLOCATIONS_STEP = 2,
     LEARN_SEEDS = 3,
     SEED_S = 15 /* of CPU time: it loops */,
     CRASH_STACK = 256 * 1024
@@ -380,29 +381,82 @@ static const struct {
       .faults = {{.kind = FAULT_CALL, .at_ms = 5999, .a = 1, .b = CALL_MEMFD},
                  {.kind = FAULT_RANK, .at_ms = 6000, .a = 1},
                  {.kind = FAULT_KILL, .at_ms = 6012}}}},
+    {"a machine that was cut off for long has no memory, and comes back again",
+     {.n_steps = 300,
+      .n_faults = 2,
+      .faults = {{.kind = FAULT_CALL, .at_ms = 30000, .a = 1, .b = CALL_MEMORY, .number = 2},
+                 {.kind = FAULT_ISOLATE, .at_ms = 6000, .length_ms = 12000, .a = 1}}}},
+    {"the head has no memory",
+     {.n_steps = 150,
+      .n_faults = 1,
+      .faults = {{.kind = FAULT_CALL, .at_ms = 8000, .b = CALL_MEMORY, .number = 2}}}},
 };
+
+/* One allocation of a launcher fails after n others, for n from 0 on: no rank may wait for ever. */
+static const struct {
+    const char *what;
+    int n; /* at most */
+    scenario s;
+} no_memory[] = {
+    {"the head forms the job",
+     160,
+     {.n_steps = 60, .n_faults = 1, .faults = {{.kind = FAULT_CALL, .b = CALL_MEMORY}}}},
+    {"a machine joins the job",
+     60,
+     {.n_steps = 60,
+      .max_restarts = 1,
+      .n_faults = 1,
+      .faults = {{.kind = FAULT_CALL, .b = CALL_MEMORY, .a = 1}}}},
+    {"the head forms the next group",
+     240,
+     {.n_steps = 140,
+      .n_faults = 2,
+      .faults = {{.kind = FAULT_CALL, .b = CALL_MEMORY, .at_ms = 7990},
+                 {.kind = FAULT_RANK, .at_ms = 8000, .a = 1}}}},
+    {"a machine takes over the head",
+     240,
+     {.n_steps = 140,
+      .n_faults = 2,
+      .faults = {{.kind = FAULT_CALL, .b = CALL_MEMORY, .at_ms = 7990, .a = 1},
+                 {.kind = FAULT_KILL, .at_ms = 8000}}}},
+};
+
+static int run_scene(const char *what, scenario s, uint64_t seed)
+{
+    outcome o;
+
+    s.seed = seed;
+    s.n_nodes = s.n_nodes > 0 ? s.n_nodes : 3;
+    s.n_local = 1 + (int)(seed % 2);
+    s.step_ms = 200;
+    s.n_shards = 2 * s.n_nodes + 1; // at least one for each rank
+    s.is_elastic = s.n_nodes > 1;
+    s.latency = 100000;
+    s.jitter = seed % 3 == 0 ? 5000000 : 200000;
+    run_scenario(&s, false, &o);
+    if (o.failure[0] == 0)
+        return 0;
+    (void)printf("%s, seed %" PRIu64, what, seed);
+    if (s.faults[0].skipped > 0)
+        (void)printf(", after %d calls", s.faults[0].skipped);
+    (void)printf(": %s\n", o.failure);
+    print_commit();
+    return 1;
+}
 
 static int run_scenes(void)
 {
     for (size_t i = 0; i < LS_COUNT_OF(scenes); i++)
-        for (uint64_t seed = 1; seed <= SCENE_SEEDS; seed++) {
-            scenario s = scenes[i].s;
-            outcome o;
+        for (uint64_t seed = 1; seed <= SCENE_SEEDS; seed++)
+            if (run_scene(scenes[i].what, scenes[i].s, seed) != 0)
+                return 1;
+    for (size_t i = 0; i < LS_COUNT_OF(no_memory); i++)
+        for (int n = 0; n < no_memory[i].n; n += ALLOCATIONS_STEP) {
+            scenario s = no_memory[i].s;
 
-            s.seed = seed;
-            s.n_nodes = s.n_nodes > 0 ? s.n_nodes : 3;
-            s.n_local = 1 + (int)(seed % 2);
-            s.step_ms = 200;
-            s.n_shards = 2 * s.n_nodes + 1; // at least one for each rank
-            s.is_elastic = s.n_nodes > 1;
-            s.latency = 100000;
-            s.jitter = seed % 3 == 0 ? 5000000 : 200000;
-            run_scenario(&s, false, &o);
-            if (o.failure[0] == 0)
-                continue;
-            (void)printf("%s, seed %" PRIu64 ": %s\n", scenes[i].what, seed, o.failure);
-            print_commit();
-            return 1;
+            s.faults[0].skipped = n;
+            if (run_scene(no_memory[i].what, s, 1) != 0)
+                return 1;
         }
     return 0;
 }

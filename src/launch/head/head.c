@@ -250,8 +250,7 @@ static void carry_out(head *h, const rdzv_result *r)
     }
     if (stop != NULL)
         act_on_observers(h, stop);
-    if (h->has_standby && rdzv_phase_now(h->machine) == RDZV_RUN)
-        head_begin_standby(h);
+    head_begin_standby(h);
     if (r->wake_at_ms == RDZV_NEVER)
         poller_timer_cancel(&h->tick);
     else

@@ -94,13 +94,18 @@ static void send_slot(const head *h, node_message type, int slot, int member)
     head_send_free(node, type, &w);
 }
 
-static void put(const head *h, const char *key, const char *text)
+static void fail_soon(head *h, const char *why);
+
+/* Without it a rank would wait without an end. */
+static void put(head *h, const char *key, const char *text)
 {
-    if (hub_set(h->elastic->store, key, text) != LS_OK)
-        ls_log(LS_LOG_ERROR, "head", "%s", ls_last_error());
+    if (hub_set(h->elastic->store, key, text) == LS_OK)
+        return;
+    ls_log(LS_LOG_ERROR, "head", "%s", ls_last_error());
+    fail_soon(h, "--elastic: the head has no memory for an answer to a rank");
 }
 
-static void call_members(const head *h)
+static void call_members(head *h)
 {
     char key[SEAT_KEY_BYTES];
     int64_t roster;
@@ -214,7 +219,7 @@ uint32_t head_hub_generation(const head *h)
     return h->generation + ((uint32_t)roster << 16);
 }
 
-static void refuse(const head *h, const recovery_action *a)
+static void refuse(head *h, const recovery_action *a)
 {
     char key[SEAT_KEY_BYTES];
 
@@ -344,7 +349,8 @@ static void step(head *h, const recovery_event *event)
     if (e->n_waiting < EVENTS_PER_SLOT * e->n_slots)
         longer = ls_realloc(e->waiting, (size_t)e->n_waiting + 1, sizeof(*longer));
     if (longer == NULL) {
-        ls_log(LS_LOG_ERROR, "head", "an event of an elastic job is lost: too many wait");
+        fail_soon(h, "--elastic: the head has lost an event of a rank: too many wait, or it has no "
+                     "memory");
         return;
     }
     e->waiting = longer;
@@ -379,7 +385,7 @@ void head_committed(head *h, uint64_t index)
 
 /* --- checks of seats --- */
 
-static void answer_check(const head *h, seat_check *c)
+static void answer_check(head *h, seat_check *c)
 {
     const recovery_seat *seats;
     char key[SEAT_KEY_BYTES];
@@ -508,6 +514,26 @@ void head_elastic_ended(head *h, int slot)
                               .member = recovery_member_in(h->elastic->machine, slot)});
 }
 
+/* The others wait in the hub for a member whose connection to it has failed. The hub does not know
+ * of that one, so it would never end their wait. */
+static void end_unformed(head *h, const seat_report *question)
+{
+    job_cause cause = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = -1};
+    int64_t roster;
+    int n;
+    const recovery_seat *seats = recovery_roster(h->elastic->machine, &n, &roster);
+
+    if (question->roster != roster || h->hub == NULL || hub_has_formed(h->hub))
+        return;
+    for (int i = 0; i < n; i++)
+        if (seats[i].member == question->member)
+            cause.rank = i;
+    if (cause.rank < 0)
+        return;
+    text_format(cause.text, sizeof(cause.text), "rank %d could not join the group", cause.rank);
+    hub_abort(h->hub, &cause);
+}
+
 /* What a client writes is not trusted: other keys and values change nothing. Ranks that end because
  * of a signal save their state, so checks are answered then, too. */
 static void on_stored(void *self, const char *key, const char *value)
@@ -523,6 +549,8 @@ static void on_stored(void *self, const char *key, const char *value)
     }
     if (!is_active(h))
         return;
+    if (!r.is_ready)
+        end_unformed(h, &r);
     step(h, &(recovery_event){.kind = r.is_ready ? RECOVERY_READY : RECOVERY_ASKED,
                               .member = r.member,
                               .roster = r.roster,
@@ -560,15 +588,21 @@ ls_status head_open_elastic(head *h)
     const rdzv_options *o = &h->opt.rendezvous;
     recovery_options options = {
         .n_slots = h->world_size, .min_ranks = o->min_ranks, .max_replacements = o->max_restarts};
+    ls_status st;
 
     if (o->min_ranks == 0)
         return LS_OK;
     LS_TRY(config_int(CONFIG_MEET_MS, &options.meet_ms));
     if (options.min_ranks > options.n_slots)
         options.min_ranks = options.n_slots;
-    LS_TRY(open_members(h, h->world_size));
-    LS_TRY(recovery_create(&options, &h->elastic->machine));
-    return open_store(h, h->elastic);
+    st = open_members(h, h->world_size);
+    if (st == LS_OK)
+        st = recovery_create(&options, &h->elastic->machine);
+    if (st == LS_OK)
+        st = open_store(h, h->elastic);
+    if (st != LS_OK) // nodes that report now find none
+        head_close_elastic(h);
+    return st;
 }
 
 void head_close_elastic(head *h)

@@ -189,7 +189,7 @@ void head_check_stopped_ranks(void *arg /* head */);
 
 /* For a generation: whether another node may take over. */
 void head_choose_standby(head *h);
-/* Once its ranks have been started. */
+/* Once its ranks have been started. Does nothing where it has begun. */
 void head_begin_standby(head *h);
 /* The head's state to the other agents; head_committed() when a majority knows it. */
 LS_MUST_USE ls_status head_propose(const head *h, uint64_t *index);

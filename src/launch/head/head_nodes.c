@@ -210,6 +210,7 @@ void head_beat(void *arg)
     }
     while (!slept && (silent = find_silent(h, now_ms)) != NULL)
         lose_silent(silent);
+    head_begin_standby(h);
     if (!is_alone(h))
         poller_timer_set(h->loop, &h->beat, now_ms + NODE_BEAT_MS, head_beat, h);
 }

@@ -147,9 +147,9 @@ void head_begin_standby(head *h)
     uint64_t index;
     ls_status st;
 
-    if (h->standby_begun)
+    if (!h->has_standby || h->standby_begun || rdzv_phase_now(h->machine) != RDZV_RUN)
         return;
-    h->standby_begun = true;
+    ls_free(h->voters);
     at = ls_calloc((size_t)h->n_places, sizeof(*at));
     h->voters = ls_calloc((size_t)h->n_places, sizeof(*h->voters));
     for (int i = 0; at != NULL && h->voters != NULL && i < h->n_places; i++) {
@@ -168,6 +168,7 @@ void head_begin_standby(head *h)
     ls_free(at);
     if (st == LS_OK)
         st = head_propose(h, &index);
+    h->standby_begun = st != LS_ENOMEM; // else it is tried again: the others wait for this head
     if (st == LS_OK) {
         h->proposed = h->generation;
         return;

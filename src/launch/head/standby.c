@@ -72,8 +72,6 @@ static bool is_connected(const standby_peer *p)
     return p->out.is_open || p->in.is_open;
 }
 
-static void open_dial(standby_peer *p);
-
 static void on_ended(void *arg, const char *why)
 {
     standby_link *l = arg;
@@ -82,11 +80,8 @@ static void on_ended(void *arg, const char *why)
 
     ls_log(LS_LOG_DEBUG, "standby", "the connection to node %d has ended: %s", p->node, why);
     l->is_open = false;
-    if (is_connected(p))
-        return;
-    if (succession_is_head(s->machine))
-        open_dial(p);
-    step_simple(s, SUCCESSION_LOST, p->node);
+    if (!is_connected(p))
+        step_simple(s, SUCCESSION_LOST, p->node);
 }
 
 static ls_status on_frame(void *arg, const frame *f)
@@ -139,9 +134,6 @@ static void on_dialled(void *arg, int fd, const net_address *at, ls_status st, c
     else
         open_link(&p->out, fd, dial_seals(d));
     dial_close(d);
-    /* A node that was cut off learns only so that its head leads on: it may not know where. */
-    if (fd < 0 && !is_connected(p) && succession_is_head(p->owner->machine))
-        open_dial(p);
 }
 
 static void open_dial(standby_peer *p)
@@ -183,6 +175,14 @@ static void dial_all(const standby *s)
         close_silent(&s->peers[i].out, s->group.silence_ms);
         open_dial(&s->peers[i]);
     }
+}
+
+/* The head does, for as long as it leads: the others may not know where it listens. */
+static void dial_lost(const standby *s)
+{
+    for (int i = 0; i < s->group.n_nodes; i++)
+        if (!is_connected(&s->peers[i]))
+            open_dial(&s->peers[i]);
 }
 
 static void on_accepted(void *arg, const listener_peer *peer)
@@ -245,6 +245,8 @@ static void take_state(standby *s, const standby_message *m)
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there is a message
     if (store_state(s, m->state.bytes, m->state.n) != LS_OK) {
         ls_log(LS_LOG_ERROR, "standby", "%s", ls_last_error());
+        ls_free(s->state); // the head counts this node as one that has the newer one
+        s->state = NULL;
         s->opt.calls.leave(s->opt.calls.self);
         return;
     }
@@ -340,6 +342,8 @@ static void step(standby *s, const succession_event *e, const standby_message *m
         carry_out(s, &actions[i], m);
     if (m != NULL)
         follow(s, m, e->node);
+    if (s->machine != NULL && succession_is_head(s->machine))
+        dial_lost(s);
 }
 
 /* --- the head --- */

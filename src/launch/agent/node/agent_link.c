@@ -173,6 +173,11 @@ static void lose_head(agent_link *l, const char *why)
     }
     l->lost_ms = ls_now_ms();
     if (l->has_started(l->agent) && l->standby != NULL && standby_is_ready(l->standby)) {
+        if (l->head != NULL) { /* while it leads, no other one comes */
+            agent_link_quit(l);
+            end_job(l, why);
+            return;
+        }
         agent_note(l->ctx, "the head of the job at %s is lost: %s", l->head_text, why);
         agent_link_leave(l);
         poller_timer_set(l->ctx->poller, &l->move_limit, move_deadline(), no_head_came, l);
@@ -662,8 +667,7 @@ ls_status agent_link_begin_standby(agent_link *l)
     if (!welcome->has_standby)
         return LS_OK;
     LS_TRY(agent_relay_open(&l->relay, l->ctx->poller));
-    if (l->relay.hub.watch == NULL)
-        LS_TRY(agent_relay_begin(&l->relay, &l->link));
+    LS_TRY(agent_relay_begin(&l->relay, &l->link));
     /* A node in the place of a lost one is none of those that elect a head. */
     return l->head == NULL && !welcome->place.is_late ? standby_begin(l->standby, &g) : LS_OK;
 }

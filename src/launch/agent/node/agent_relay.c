@@ -43,8 +43,11 @@ static ls_status open_port(relay_port *port, const char *purpose)
     return LS_OK;
 }
 
+/* Of two ports one may have begun when the other could not. */
 static ls_status begin_port(relay_port *port, poller *p, frame_link *link, uint32_t type)
 {
+    if (!port->is_open || port->watch != NULL)
+        return LS_OK;
     stream_mux_init(&port->streams, p, link, type);
     return poller_watch(p, port->fd, POLL_READ, on_connection, port, &port->watch);
 }
@@ -65,8 +68,6 @@ static void close_port(relay_port *port)
 
 ls_status agent_relay_begin(agent_relay *r, frame_link *link)
 {
-    if (!r->hub.is_open)
-        return LS_OK;
     LS_TRY(begin_port(&r->hub, r->loop, link, NODE_HUB_STREAM));
     return begin_port(&r->members, r->loop, link, NODE_MEMBER_STREAM);
 }
@@ -79,18 +80,17 @@ void agent_relay_end(agent_relay *r)
 
 ls_status agent_relay_receive(agent_relay *r, const frame *f)
 {
-    if (!r->hub.is_open)
-        return LS_OK;
-    return stream_mux_receive(f->type == NODE_HUB_STREAM ? &r->hub.streams : &r->members.streams,
-                              f);
+    relay_port *port = f->type == NODE_HUB_STREAM ? &r->hub : &r->members;
+
+    return port->watch == NULL ? LS_OK : stream_mux_receive(&port->streams, f);
 }
 
 void agent_relay_resume(agent_relay *r)
 {
-    if (!r->hub.is_open)
-        return;
-    stream_mux_resume(&r->hub.streams);
-    stream_mux_resume(&r->members.streams);
+    if (r->hub.watch != NULL)
+        stream_mux_resume(&r->hub.streams);
+    if (r->members.watch != NULL)
+        stream_mux_resume(&r->members.streams);
 }
 
 ls_status agent_relay_open(agent_relay *r, poller *p)

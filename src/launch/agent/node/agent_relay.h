@@ -35,7 +35,7 @@ typedef struct agent_relay {
 LS_MUST_USE ls_status agent_relay_open(agent_relay *r, poller *p);
 void agent_relay_close(agent_relay *r);
 
-/* The link is open, or about to be closed. */
+/* The link is open, or about to be closed. Does nothing for a port that is closed, or has begun. */
 LS_MUST_USE ls_status agent_relay_begin(agent_relay *r, frame_link *link);
 void agent_relay_end(agent_relay *r);
 
