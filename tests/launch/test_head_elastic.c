@@ -7,6 +7,7 @@
 
 #include "base/thread.h"
 #include "hub/control.h"
+#include "hub/hub_internal.h"
 #include "store/seat_text.h"
 
 #include <lockstep/store.h>
@@ -87,6 +88,30 @@ static void a_rank_ends_while_the_others_meet(void **state)
     assert_int_equal(head_rank_in_slot(s->head, 0), -1);
     assert_int_equal(head_slot_of_rank(s->head, 0), 1);
     finish(s);
+}
+
+/* All have seats in the next group, and none is in its hub. */
+static void expect_asking_again(const char *question, bool ends_group)
+{
+    static const char *asked[][2] = {
+        {"ask/0", "0 1 1"}, {"ask/1", "0 1 1"}, {"ask/2", "0 1 1"}, {NULL, NULL}};
+    const char *again[][2] = {{"ask/1", question}, {NULL, NULL}};
+    scene *s = begin_elastic(1);
+
+    write_into_store(s, asked);
+    until(s, was_notified(&s->fakes[0], "3 ranks go on"));
+    assert_false(s->head->hub->has_cause);
+    write_into_store(s, again);
+    assert_int_equal(s->head->hub->has_cause, ends_group);
+    finish(s);
+}
+
+static void a_rank_that_cannot_join_ends_the_wait_of_the_others(void **state)
+{
+    (void)state;
+    expect_asking_again("1 2 1", true); // it has not reached the hub
+    expect_asking_again("0 2 1", true); // it has not received its seat
+    expect_asking_again("0 1 1", false);
 }
 
 /* It leaves fewer than --elastic requires, and no other event follows. */
@@ -297,6 +322,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_ends_while_the_others_meet),
+        cmocka_unit_test(a_rank_that_cannot_join_ends_the_wait_of_the_others),
         cmocka_unit_test(the_end_of_a_rank_ends_the_job_where_too_few_are_left),
         cmocka_unit_test(the_end_of_a_node_that_has_done_its_part_ends_the_job),
         cmocka_unit_test(a_rank_that_is_lost_with_the_last_node_fails_the_job),

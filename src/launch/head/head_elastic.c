@@ -323,10 +323,33 @@ static bool hold(head *h, const recovery_result *r)
     return true;
 }
 
+/* A member asks again that has not received its seat in the present roster, or could not connect to
+ * its hub. The others wait for it there, and the hub does not know of it. */
+static void end_unformed(head *h, const recovery_event *question)
+{
+    job_cause cause = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = -1};
+    int64_t roster;
+    int n;
+    const recovery_seat *seats = recovery_roster(h->elastic->machine, &n, &roster);
+
+    if (question->roster > roster || h->hub == NULL || hub_has_formed(h->hub))
+        return;
+    for (int i = 0; i < n; i++)
+        if (seats[i].member == question->member && seats[i].number < question->number)
+            cause.rank = i;
+    if (cause.rank < 0)
+        return;
+    text_format(cause.text, sizeof(cause.text), "rank %d could not join the group", cause.rank);
+    hub_abort(h->hub, &cause);
+}
+
 static void take(head *h, const recovery_event *event)
 {
-    const recovery_result r = recovery_step(h->elastic->machine, event, ls_now_ms());
+    recovery_result r;
 
+    if (event->kind == RECOVERY_ASKED)
+        end_unformed(h, event);
+    r = recovery_step(h->elastic->machine, event, ls_now_ms());
     if (r.wake_at_ms == RECOVERY_NEVER)
         poller_timer_cancel(&h->elastic->tick);
     else
@@ -514,26 +537,6 @@ void head_elastic_ended(head *h, int slot)
                               .member = recovery_member_in(h->elastic->machine, slot)});
 }
 
-/* The others wait in the hub for a member whose connection to it has failed. The hub does not know
- * of that one, so it would never end their wait. */
-static void end_unformed(head *h, const seat_report *question)
-{
-    job_cause cause = {.kind = CAUSE_FAULT, .group = GROUP_ALL, .rank = -1};
-    int64_t roster;
-    int n;
-    const recovery_seat *seats = recovery_roster(h->elastic->machine, &n, &roster);
-
-    if (question->roster != roster || h->hub == NULL || hub_has_formed(h->hub))
-        return;
-    for (int i = 0; i < n; i++)
-        if (seats[i].member == question->member)
-            cause.rank = i;
-    if (cause.rank < 0)
-        return;
-    text_format(cause.text, sizeof(cause.text), "rank %d could not join the group", cause.rank);
-    hub_abort(h->hub, &cause);
-}
-
 /* What a client writes is not trusted: other keys and values change nothing. Ranks that end because
  * of a signal save their state, so checks are answered then, too. */
 static void on_stored(void *self, const char *key, const char *value)
@@ -549,8 +552,6 @@ static void on_stored(void *self, const char *key, const char *value)
     }
     if (!is_active(h))
         return;
-    if (!r.is_ready)
-        end_unformed(h, &r);
     step(h, &(recovery_event){.kind = r.is_ready ? RECOVERY_READY : RECOVERY_ASKED,
                               .member = r.member,
                               .roster = r.roster,
