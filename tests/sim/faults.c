@@ -282,6 +282,7 @@ void scenario_make(uint64_t seed, scenario *s)
     for (int i = 0; i < s->n_faults; i++)
         s->faults[i] = make_fault(&r, s);
     s->has_buffer = pick(&r, 3) == 0;
+    s->by_arrival = pick(&r, 4) == 0;
 }
 
 void fault_text(const fault *f, char *buf, size_t n)
@@ -313,11 +314,11 @@ void scenario_print(const scenario *s)
 {
     char text[160];
 
-    (void)printf("%d machines with %d ranks each, %s, %d restarts, %d steps of %d ms, "
+    (void)printf("%d machines %s with %d ranks each, %s, %d restarts, %d steps of %d ms, "
                  "packets take %.2f to %.2f ms\n",
-                 s->n_nodes, s->n_local, s->is_elastic ? "--elastic" : "not elastic",
-                 s->max_restarts, s->n_steps, s->step_ms, (double)s->latency / 1e6,
-                 (double)(s->latency + s->jitter) / 1e6);
+                 s->n_nodes, s->by_arrival ? "without node ranks" : "with node ranks", s->n_local,
+                 s->is_elastic ? "--elastic" : "not elastic", s->max_restarts, s->n_steps,
+                 s->step_ms, (double)s->latency / 1e6, (double)(s->latency + s->jitter) / 1e6);
     for (int i = 0; i < s->n_faults; i++) {
         fault_text(&s->faults[i], text, sizeof(text));
         (void)printf("  fault %d %s\n", i, text);

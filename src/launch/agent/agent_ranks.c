@@ -381,7 +381,7 @@ static void close_rank(agent_rank *r)
 ls_status agent_replace_rank(agent *a, const node_slot *slot)
 {
     agent_rank *r = &a->ranks[slot->local_rank];
-    const agent_rank old = *r;
+    agent_rank old;
     place_texts texts;
     rank_place place = describe_place(a, &texts);
 
@@ -390,6 +390,7 @@ ls_status agent_replace_rank(agent *a, const node_slot *slot)
     place.is_new_member = true;
     end_rank(r);
     close_rank(r);
+    old = *r;
     agent_output_end_rank(&a->output, slot->local_rank);
     agent_forget_failure(a, slot->local_rank);
     *r = (agent_rank){.agent = a,
@@ -407,9 +408,6 @@ ls_status agent_replace_rank(agent *a, const node_slot *slot)
     close_rank(r);
     *r = old; // or the rank would count as one that has ended with code 0
     r->member = slot->member;
-    r->shim = 0;
-    r->shim_fd = r->ring_fd = -1;
-    r->status_watch = NULL;
     a->n_ended++;
     return LS_ESYSTEM;
 }
