@@ -7,12 +7,15 @@
  *
  * One thread. Two devices take turns: one with all kernels, one with oneDNN's only. Inputs lie in
  * the layout that the device's own operators give, weights change between two runs, as in training.
- * A line of JSON for each convolution and direction in which the two differ has all times in ms.
+ * A line of JSON for each convolution and direction in which the two differ has all times in ms, and
+ * the rounding errors: of some elements the L2 norm of the distance from sums in float64, relative
+ * to the norm of those.
  */
 #include "tensor/device.h"
 #include "tensor/devices/onednn/conv2d_choice.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,7 +247,8 @@ static void teardown(candidate *s)
     ls_tensor_destroy(s->dw);
 }
 
-static void run(const candidate *s, const conv *c, conv2d_direction direction)
+/* The result; the caller destroys it, but dw. */
+static ls_tensor *result_of(const candidate *s, const conv *c, conv2d_direction direction)
 {
     op_call call = {.attrs = attrs_of(c), .n_in = 2, .n_out = 1};
     ls_tensor *out = NULL;
@@ -256,7 +260,7 @@ static void run(const candidate *s, const conv *c, conv2d_direction direction)
         call.in[1] = s->dy;
         call.out[0] = s->dw;
         check(device_run(s->device, &call));
-        return;
+        return s->dw;
     }
     tensor_written(s->w, "conv_kernels");
     if (direction == CONV2D_FORWARD) {
@@ -270,7 +274,15 @@ static void run(const candidate *s, const conv *c, conv2d_direction direction)
         call.out[0] = out;
         check(device_run(s->device, &call));
     }
-    ls_tensor_destroy(out);
+    return out;
+}
+
+static void run(const candidate *s, const conv *c, conv2d_direction direction)
+{
+    ls_tensor *const out = result_of(s, c, direction);
+
+    if (out != s->dw)
+        ls_tensor_destroy(out);
 }
 
 /* The mean time of `runs` runs. */
@@ -299,6 +311,130 @@ static int measure(candidate *candidates, const conv *c, conv2d_direction direct
         done++;
     }
     return done;
+}
+
+/* --- rounding errors --- */
+
+enum { SAMPLES = 500 };
+
+/* What the sums are of. Of an image n, an output channel o and an input channel k, `at` is the row
+ * and the column of a result, then those of a tap. */
+typedef struct terms {
+    const conv *c;
+    const int64_t *x; /* dimensions */
+    const int64_t *y;
+    const float *x_data;
+    const float *w_data;
+    const float *dy_data;
+} terms;
+
+/* The element of x that is read there; false: it is in the padding. */
+static bool reads(const terms *t, int64_t n, int64_t k, const int64_t at[4], int64_t *index)
+{
+    const int64_t h = at[0] * t->c->stride + at[2] - t->c->kernel / 2;
+    const int64_t w = at[1] * t->c->stride + at[3] - t->c->kernel / 2;
+
+    *index = ((n * t->x[1] + k) * t->x[2] + h) * t->x[3] + w;
+    return h >= 0 && h < t->x[2] && w >= 0 && w < t->x[3];
+}
+
+static int64_t in_y(const terms *t, int64_t n, int64_t o, const int64_t at[4])
+{
+    return ((n * t->y[1] + o) * t->y[2] + at[0]) * t->y[3] + at[1];
+}
+
+static int64_t in_w(const terms *t, int64_t o, int64_t k, const int64_t at[4])
+{
+    return ((o * t->x[1] + k) * t->c->kernel + at[2]) * t->c->kernel + at[3];
+}
+
+/* Element `i` of y. */
+static double exact_y(const terms *t, int64_t i)
+{
+    const int64_t o = i / (t->y[2] * t->y[3]) % t->y[1];
+    const int64_t n = i / (t->y[1] * t->y[2] * t->y[3]);
+    int64_t at[4] = {i / t->y[3] % t->y[2], i % t->y[3], 0, 0};
+    int64_t from;
+    double sum = 0;
+
+    for (int64_t k = 0; k < t->x[1]; k++) {
+        for (at[2] = 0; at[2] < t->c->kernel; at[2]++) {
+            for (at[3] = 0; at[3] < t->c->kernel; at[3]++) {
+                if (reads(t, n, k, at, &from))
+                    sum += (double)t->x_data[from] * (double)t->w_data[in_w(t, o, k, at)];
+            }
+        }
+    }
+    return sum;
+}
+
+/* Element `i` of dx. */
+static double exact_dx(const terms *t, int64_t i)
+{
+    const int64_t k = i / (t->x[2] * t->x[3]) % t->x[1];
+    const int64_t n = i / (t->x[1] * t->x[2] * t->x[3]);
+    int64_t from;
+    double sum = 0;
+
+    for (int64_t p = 0; p < t->y[2] * t->y[3] * t->c->kernel * t->c->kernel; p++) {
+        const int64_t tap = p % (t->c->kernel * t->c->kernel);
+        const int64_t result = p / (t->c->kernel * t->c->kernel);
+        const int64_t at[4] = {result / t->y[3], result % t->y[3], tap / t->c->kernel,
+                               tap % t->c->kernel};
+
+        for (int64_t o = 0; reads(t, n, k, at, &from) && from == i && o < t->y[1]; o++)
+            sum += (double)t->dy_data[in_y(t, n, o, at)] * (double)t->w_data[in_w(t, o, k, at)];
+    }
+    return sum;
+}
+
+/* Element `i` of dw. */
+static double exact_dw(const terms *t, int64_t i)
+{
+    const int64_t taps = t->c->kernel * t->c->kernel;
+    const int64_t k = i / taps % t->x[1];
+    const int64_t o = i / (taps * t->x[1]);
+    int64_t at[4] = {0, 0, i % taps / t->c->kernel, i % t->c->kernel};
+    int64_t from;
+    double sum = 0;
+
+    for (int64_t n = 0; n < t->x[0]; n++) {
+        for (at[0] = 0; at[0] < t->y[2]; at[0]++) {
+            for (at[1] = 0; at[1] < t->y[3]; at[1]++) {
+                if (reads(t, n, k, at, &from))
+                    sum += (double)t->x_data[from] * (double)t->dy_data[in_y(t, n, o, at)];
+            }
+        }
+    }
+    return sum;
+}
+
+static double error_of(const candidate *s, const conv *c, conv2d_direction direction)
+{
+    ls_tensor *const out = result_of(s, c, direction);
+    const float *const data = ls_tensor_data(out);
+    const int64_t count = (int64_t)ls_tensor_count(out);
+    const terms t = {.c = c,
+                     .x = s->x->dims,
+                     .y = s->dy->dims,
+                     .x_data = ls_tensor_data(s->x),
+                     .w_data = ls_tensor_data(s->w),
+                     .dy_data = ls_tensor_data(s->dy)};
+    double distance = 0;
+    double norm = 0;
+
+    for (int64_t k = 0; k < SAMPLES; k++) {
+        const int64_t i = count * k / SAMPLES + k % (count / SAMPLES > 0 ? count / SAMPLES : 1);
+        const double exact = direction == CONV2D_FORWARD         ? exact_y(&t, i)
+                             : direction == CONV2D_BACKWARD_DATA ? exact_dx(&t, i)
+                                                                 : exact_dw(&t, i);
+
+        distance += ((double)data[i] - exact) * ((double)data[i] - exact);
+        norm += exact * exact;
+    }
+    if (out != s->dw)
+        ls_tensor_destroy(out);
+    return sqrt(distance / norm);
 }
 
 /* --- output --- */
@@ -336,7 +472,8 @@ static void compare(const net *n, const conv *c, candidate *candidates, isa_leve
             c->stride, c->side, c->side, c->count);
         print_times("ours_ms", candidates[0].ms, done);
         print_times("onednn_ms", candidates[1].ms, done);
-        printf("}\n");
+        printf(", \"ours_error\": %.2e, \"onednn_error\": %.2e}\n", error_of(&candidates[0], c, d),
+               error_of(&candidates[1], c, d));
         fflush(stdout);
         for (int i = 0; i < CANDIDATES; i++)
             teardown(&candidates[i]);

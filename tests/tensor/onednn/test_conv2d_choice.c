@@ -34,6 +34,10 @@ typedef struct choice_case {
 #define FEW      CONV2D_FEW
 #define ROWS     CONV2D_ROWS
 #define WINOGRAD CONV2D_WINOGRAD
+#define ALL_WINOGRAD                                                                               \
+    {                                                                                              \
+        WINOGRAD, WINOGRAD, WINOGRAD                                                               \
+    }
 
 static const choice_case cases[] = {
     {"first layer of the ConvNet", 100, 1, 16, 28, 5, 1, 2, 1, {FEW, ONEDNN, FEW}, {ONEDNN}},
@@ -43,8 +47,11 @@ static const choice_case cases[] = {
     {"few channels, 9x9 weights", 2, 4, 8, 16, 9, 1, 0, 1, {ONEDNN}, {ONEDNN}},
     {"few channels to 12", 2, 3, 12, 16, 3, 1, 1, 1, {ONEDNN}, {ONEDNN}},
     {"depthwise", 8, 2, 8, 16, 3, 1, 1, 2, {ONEDNN}, {ONEDNN}},
-    {"3x3", 16, 64, 64, 56, 3, 1, 1, 1, {ONEDNN, WINOGRAD, WINOGRAD}, {ONEDNN}},
-    {"5x5", 100, 16, 32, 14, 5, 1, 2, 1, {WINOGRAD, WINOGRAD, WINOGRAD}, {ONEDNN}},
+    {"3x3", 16, 64, 64, 56, 3, 1, 1, 1, ALL_WINOGRAD, ALL_WINOGRAD},
+    {"5x5", 100, 16, 32, 14, 5, 1, 2, 1, ALL_WINOGRAD, ALL_WINOGRAD},
+    {"3x3 of 24 channels", 16, 24, 64, 56, 3, 1, 1, 1, ALL_WINOGRAD, {ONEDNN}},
+    {"3x3 to 40 channels", 16, 64, 40, 56, 3, 1, 1, 1, ALL_WINOGRAD, {ONEDNN}},
+    {"3x3 to 7x7 positions", 16, 512, 512, 7, 3, 1, 1, 1, ALL_WINOGRAD, ALL_WINOGRAD},
     {"3x3 with stride 2", 16, 64, 128, 56, 3, 2, 1, 1, {ONEDNN}, {ONEDNN}},
     {"7x7", 16, 64, 64, 56, 7, 1, 3, 1, {ONEDNN}, {ONEDNN}},
     {"3x3 of 8 channels", 16, 8, 64, 56, 3, 1, 1, 1, {ONEDNN}, {ONEDNN}},
@@ -54,7 +61,17 @@ static const choice_case cases[] = {
     {"3x3 on tiles that are mostly waste", 4, 64, 64, 5, 3, 1, 1, 1, {ONEDNN}, {ONEDNN}},
     {"3x3 to one position", 64, 512, 512, 1, 3, 1, 1, 1, {ROWS, ROWS, ROWS}, {ROWS, ROWS, ROWS}},
     {"3x3 to four positions", 8, 16, 16, 2, 3, 1, 1, 1, {ROWS, ROWS, ROWS}, {ROWS, ROWS, ROWS}},
-    {"3x3 to nine positions", 8, 16, 16, 3, 3, 1, 1, 1, {ONEDNN, WINOGRAD, WINOGRAD}, {ONEDNN}},
+    {"3x3 to nine positions",
+     8,
+     16,
+     16,
+     3,
+     3,
+     1,
+     1,
+     1,
+     {ONEDNN, WINOGRAD, WINOGRAD},
+     {ONEDNN, WINOGRAD, WINOGRAD}},
     {"one position of 7 images", 7, 512, 512, 1, 1, 1, 0, 1, {ONEDNN}, {ONEDNN}},
     {"one position, 6x6 weights", 64, 512, 512, 6, 6, 1, 0, 1, {ONEDNN}, {ONEDNN}},
 };
@@ -114,7 +131,7 @@ static void long_lines_are_for_winograd(void **state)
 {
     LS_UNUSED(state);
     assert_int_equal(choose_line(ISA_AVX2, 16, 401, 5), CONV2D_WINOGRAD);
-    assert_int_equal(choose_line(ISA_AVX512, 16, 401, 5), CONV2D_ONEDNN);
+    assert_int_equal(choose_line(ISA_AVX512, 16, 401, 5), CONV2D_WINOGRAD);
     assert_int_equal(choose_line(ISA_AVX2, 16, 401, 3), CONV2D_ONEDNN);
     assert_int_equal(choose_line(ISA_AVX2, 1, 401, 5), CONV2D_ONEDNN);
     assert_int_equal(choose_line(ISA_AVX2, 1024, 7, 5), CONV2D_ONEDNN);

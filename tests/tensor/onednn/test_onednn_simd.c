@@ -316,16 +316,72 @@ static void batch_norms_read_bfloat16_as_if_widened(void **state)
     }
 }
 
+enum { WINO_CHANNELS = 32, WINO_H = 8, WINO_W = 7, WINO_PLANE = WINO_H * WINO_W };
+
+/* Planes of as many channels as the table's loops take, from or to planes of one channel. */
+static void to_blocks(const simd_table *t, const float *planes, float *blocks)
+{
+    for (size_t c = 0; c < WINO_CHANNELS; c++) {
+        for (size_t p = 0; p < WINO_PLANE; p++)
+            blocks[(c / t->wino_block * WINO_PLANE + p) * t->wino_block + c % t->wino_block] =
+                planes[c * WINO_PLANE + p];
+    }
+}
+
+static void from_blocks(const simd_table *t, const float *blocks, float *planes)
+{
+    for (size_t c = 0; c < WINO_CHANNELS; c++) {
+        for (size_t p = 0; p < WINO_PLANE; p++)
+            planes[c * WINO_PLANE + p] =
+                blocks[(c / t->wino_block * WINO_PLANE + p) * t->wino_block + c % t->wino_block];
+    }
+}
+
+/* Tiles of `side` points and `size` results in a direction, at one position of the image. */
+typedef struct wino_case {
+    size_t side;
+    size_t size;
+    int dims;
+    size_t top;
+    size_t left;
+} wino_case;
+
+static void run_winograd(const simd_table *t, const wino_case *c, outputs *o)
+{
+    const wino_patch tile = {.h = WINO_H,
+                             .w = WINO_W,
+                             .blocks = WINO_CHANNELS / t->wino_block,
+                             .top = c->top,
+                             .left = c->left,
+                             .side = c->side,
+                             .size = c->size,
+                             .step = WINO_CHANNELS + 8,
+                             .dims = c->dims};
+    const wino_kernel kernel = {.side = c->side,
+                                .size = c->side + 1 - c->size,
+                                .dims = c->dims,
+                                .count = 2 * WINO_CHANNELS,
+                                .step = 2 * WINO_CHANNELS + 8};
+    float blocks[WINO_CHANNELS * WINO_PLANE] = {0};
+
+    memset(o, 0, sizeof(*o));
+    t->wino_results(&tile, input[1], input[1] + 100, blocks);
+    from_blocks(t, blocks, o->f[0]);
+    to_blocks(t, input[1], blocks);
+    t->wino_image(&tile, blocks, o->f[1]);
+    t->wino_weights(&kernel, input[1], o->f[2]);
+    if (c->side == 6) { // gradients of weights have these tiles only
+        t->wino_gradient(&tile, blocks, o->f[3]);
+        t->wino_taps(&kernel, input[1], o->f[4]);
+    }
+}
+
 /* Convolutions, each over a small image, and two products, in the first places of o->f. */
 static void run_convolutions(const simd_table *t, outputs *o)
 {
     const size_t taps[4] = {0, 2, 20, 22};
     const conv_few few = {
         .w = 10, .o = 24, .out_h = 4, .out_w = 7, .stride = {2, 1}, .n_taps = 4, .taps = taps};
-    const wino_patch tile = {
-        .h = 7, .w = 5, .blocks = 2, .top = 3, .left = 2, .size = 4, .step = 40, .dims = 2};
-    const wino_patch line = {
-        .h = 7, .w = 5, .blocks = 2, .top = 3, .left = 2, .size = 2, .step = 40, .dims = 1};
     const small_product m = {.rows = 11,
                              .depth = 9,
                              .columns = 24,
@@ -341,27 +397,15 @@ static void run_convolutions(const simd_table *t, outputs *o)
 
     t->conv_few_forward(&few, input[1], input[1] + 300, input[1] + 900, o->f[0]);
     t->conv_few_backward(&few, input[1], input[1] + 500, o->f[1], o->f[1] + 1000);
-    t->wino_image(&tile, input[1], o->f[2]);
-    t->wino_gradient(&tile, input[1], o->f[2] + 2000);
-    t->wino_results(&tile, input[1], input[1] + 100, o->f[3]);
-    t->wino_weights(input[1], 5, 2, 24, o->f[4]);
-    t->wino_taps(input[1], 3, 2, 24, o->f[4] + 2000);
-    t->wino_image(&line, input[1], o->f[3] + 1000);
-    t->wino_gradient(&line, input[1], o->f[3] + 1400);
-    t->wino_results(&line, input[1], input[1] + 100, o->f[3] + 2000);
-    t->wino_weights(input[1], 5, 1, 24, o->f[4] + 1000);
-    t->wino_taps(input[1], 5, 1, 24, o->f[4] + 1400);
     t->product(&m, input[1], input[1] + 200, o->f[5]);
     t->dots_pack(&rows, input[1], columns);
     t->dots(&rows, columns, input[1] + 1000, o->f[5] + 1000, 1, 18);
     t->dots_dx(&rows, input[1], input[1] + 1000, o->f[5] + 1400, 2, 37);
 }
 
-/* They fuse products and sums where they can, so they may differ by rounding. */
-static void compare_convolutions(const simd_table *t)
+/* Convolutions fuse products and sums where they can, so they may differ by rounding. */
+static void compare_roughly(const simd_table *t)
 {
-    memset(&got, 0, sizeof(got));
-    run_convolutions(t, &got);
     for (size_t k = 0; k < LS_COUNT_OF(got.f); k++) {
         for (size_t n = 0; n < FLOATS; n++) {
             if (!(fabsf(got.f[k][n] - want.f[k][n]) <= 1e-3F))
@@ -373,11 +417,31 @@ static void compare_convolutions(const simd_table *t)
 
 static void all_tables_convolve_alike(void **state)
 {
+    /* in the image; beyond its lower and right edges; beyond the upper and left ones */
+    static const size_t positions[3][2] = {{1, 1}, {5, 4}, {SIZE_MAX, SIZE_MAX}};
+    static const wino_case kinds[] = {
+        {6, 4, 2, 0, 0}, {6, 2, 2, 0, 0}, {4, 2, 2, 0, 0}, {6, 2, 1, 0, 0}};
+
     LS_UNUSED(state);
     fill_inputs();
+    memset(&want, 0, sizeof(want));
     run_convolutions(plainest(), &want);
-    for (int i = 0; table_at(i) != NULL; i++)
-        compare_convolutions(table_at(i));
+    for (int i = 0; table_at(i) != NULL; i++) {
+        memset(&got, 0, sizeof(got));
+        run_convolutions(table_at(i), &got);
+        compare_roughly(table_at(i));
+    }
+    for (size_t k = 0; k < LS_COUNT_OF(kinds) * LS_COUNT_OF(positions); k++) {
+        wino_case c = kinds[k / LS_COUNT_OF(positions)];
+
+        c.top = positions[k % LS_COUNT_OF(positions)][0];
+        c.left = positions[k % LS_COUNT_OF(positions)][1];
+        run_winograd(plainest(), &c, &want);
+        for (int i = 0; table_at(i) != NULL; i++) {
+            run_winograd(table_at(i), &c, &got);
+            compare_roughly(table_at(i));
+        }
+    }
     memset(&got, 0, sizeof(got));
     memset(&want, 0, sizeof(want));
 }

@@ -79,27 +79,28 @@ static bool few_fits(isa_level isa, conv2d_direction direction, const op_attrs *
 #define ROWS_POSITIONS 4
 #define ROWS_IMAGES    8
 
-static bool channels_fit(const int64_t *x, const int64_t *y)
+static bool channels_fit(const int64_t *x, const int64_t *y, int block)
 {
-    return x[1] % 8 == 0 && y[1] % 8 == 0 && x[1] >= 16 && y[1] >= 16;
+    return x[1] % block == 0 && y[1] % block == 0 && x[1] >= 16 && y[1] >= 16;
 }
 
 /* oneDNN works on one image at a time, which does not pay for reading the weights. */
 static bool rows_fits(const op_attrs *a, const int64_t *x, const int64_t *w, const int64_t *y)
 {
-    return a->groups == 1 && x[0] >= ROWS_IMAGES && channels_fit(x, y) &&
+    return a->groups == 1 && x[0] >= ROWS_IMAGES && channels_fit(x, y, 8) &&
            y[2] * y[3] <= ROWS_POSITIONS && w[2] * w[3] <= CONV2D_ROWS_TAPS;
 }
 
 /* --- Winograd's algorithm --- */
 
-/* Whether tiles of 36 points need at most half of the products, wasted positions included. */
-static bool tiles_pay(int64_t out_h, int64_t out_w, int64_t kernel)
+/* Whether tiles of side x side points need at most 3/5 of the products, wasted positions
+ * included. */
+static bool tiles_pay(int64_t out_h, int64_t out_w, int64_t kernel, int64_t side)
 {
-    const int64_t size = 7 - kernel;
+    const int64_t size = side + 1 - kernel;
     const int64_t tiles = ((out_h + size - 1) / size) * ((out_w + size - 1) / size);
 
-    return tiles * 36 * 2 <= out_h * out_w * kernel * kernel;
+    return tiles * side * side * 5 <= out_h * out_w * kernel * kernel * 3;
 }
 
 /* Whether lines of 6 points need at most two thirds of the products. Fewer positions do not pay for
@@ -114,24 +115,30 @@ static bool lines_pay(const int64_t *y)
 }
 
 /*
- * Forward only with 5x5 kernels: tiles of 4x4 results for 3x3 kernels double a plain sum's rounding
- * error. Backward that is all it does; forward it would take twice as many activations across the
- * zero of a ReLU, each of which changes gradients by far more than rounding does. Lines are for
- * backward only: forward they took the largest error of Tacotron2's gradients from 1.4 to 1.7 of
- * the bound that parity_tacotron2 allows, with PyTorch 2.15.
+ * Tiles of 4x4 results for 3x3 kernels double a plain sum's rounding error. Backward that is all it
+ * does; forward it would take twice as many activations across the zero of a ReLU, each of which
+ * changes gradients by far more than rounding does. So forward has tiles of 2x2, whose error is that
+ * of a plain sum (docs/environment.md). Lines are for backward only: forward they took the largest
+ * error of Tacotron2's gradients from 1.4 to 1.7 of the bound that parity_tacotron2 allows, with
+ * PyTorch 2.15.
  */
+int64_t conv2d_winograd_side(conv2d_direction direction, int64_t kernel)
+{
+    return direction == CONV2D_FORWARD && kernel == 3 ? 4 : 6;
+}
+
 static bool winograd_fits(isa_level isa, conv2d_direction direction, const op_attrs *a,
                           const int64_t *x, const int64_t *w, const int64_t *y)
 {
-    const bool is_square =
-        w[2] == w[3] && (w[2] == 5 || (w[2] == 3 && direction != CONV2D_FORWARD));
+    const bool is_square = w[2] == w[3] && (w[2] == 5 || w[2] == 3);
+    const int64_t side = conv2d_winograd_side(direction, w[2]);
     const bool is_line = w[2] == 1 && w[3] == 5 && direction != CONV2D_FORWARD;
     const bool is_dense = a->stride[0] == 1 && a->stride[1] == 1 && a->dilation[0] == 1 &&
                           a->dilation[1] == 1 && a->groups == 1;
 
-    return isa < ISA_AVX512 && is_dense && a->padding[0] < w[2] && a->padding[1] < w[3] &&
-           channels_fit(x, y) &&
-           ((is_square && tiles_pay(y[2], y[3], w[2])) || (is_line && lines_pay(y)));
+    return is_dense && a->padding[0] < w[2] && a->padding[1] < w[3] &&
+           channels_fit(x, y, conv2d_block(isa)) &&
+           ((is_square && tiles_pay(y[2], y[3], w[2], side)) || (is_line && lines_pay(y)));
 }
 
 /* --- products of matrices --- */
@@ -152,7 +159,7 @@ static bool product_fits(conv2d_direction direction, const op_attrs *a, const in
 {
     const bool has_stride = a->stride[0] != 1 || a->stride[1] != 1;
 
-    if (a->groups != 1 || !channels_fit(x, y) || direction == CONV2D_FORWARD)
+    if (a->groups != 1 || !channels_fit(x, y, 8) || direction == CONV2D_FORWARD)
         return false;
     if (conv2d_is_pointwise(a))
         return true;
@@ -179,6 +186,11 @@ conv2d_kernel conv2d_choose(isa_level isa, conv2d_set allowed, ls_dtype type,
 }
 
 /* --- layouts --- */
+
+int conv2d_block(isa_level isa)
+{
+    return isa < ISA_AVX512 ? 8 : 16;
+}
 
 /* oneDNN's convolutions on AMX are for channels last: in blocks it takes those of AVX512_BF16. */
 bool conv2d_channels_last(isa_level isa, conv2d_set allowed, ls_dtype type)

@@ -48,6 +48,9 @@ bool conv2d_set_parse(const char *text, conv2d_set *out, const char **bad);
 /* The bound of CONV2D_ROWS: taps of the kernel. */
 #define CONV2D_ROWS_TAPS 25
 
+/* Of CONV2D_WINOGRAD: points of a tile in each direction, for a kernel of that size. */
+int64_t conv2d_winograd_side(conv2d_direction direction, int64_t kernel);
+
 /* The bound of CONV2D_PRODUCT: elements of the matrix of columns, where it is not x itself. */
 #define CONV2D_PRODUCT_COLUMNS ((int64_t)16 << 20)
 
@@ -62,5 +65,8 @@ conv2d_kernel conv2d_choose(isa_level isa, conv2d_set allowed, ls_dtype type,
 /* Whether oneDNN's convolutions of this type get their images with the channels of a pixel side by
  * side (NHWC), instead of in blocks of 8 or 16 channels; so do all operators up to the pooling. */
 bool conv2d_channels_last(isa_level isa, conv2d_set allowed, ls_dtype type);
+
+/* Else: channels of a block, 8 or 16, as oneDNN's convolutions prefer. */
+int conv2d_block(isa_level isa);
 
 #endif

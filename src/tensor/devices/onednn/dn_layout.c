@@ -165,12 +165,11 @@ const layout *layout_blocked(device_state *self, int block, const int64_t *dims)
     return intern_kind(self, LS_F32, LAYOUT_BLOCKED, block, 4, dims);
 }
 
-/* With AVX-512 oneDNN's convolutions prefer channels in blocks of 16, else of 8. */
 const layout *layout_of_images(device_state *self, ls_dtype type, const int64_t *dims)
 {
     if (conv2d_channels_last(self->isa, self->convolutions, type))
         return intern_kind(self, type, LAYOUT_NHWC, 0, 4, dims);
-    return intern_kind(self, type, LAYOUT_BLOCKED, self->isa < ISA_AVX512 ? 8 : 16, 4, dims);
+    return intern_kind(self, type, LAYOUT_BLOCKED, conv2d_block(self->isa), 4, dims);
 }
 
 const layout *layout_like(device_state *self, const layout *like, int n_dims, const int64_t *dims)

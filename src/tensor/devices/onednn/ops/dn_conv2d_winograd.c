@@ -1,27 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dn_conv2d_winograd.c - convolutions with 3x3, 5x5 and 1x5 kernels and stride 1, by Winograd's
- * algorithm on tiles of 6x6, or of 6 positions of a line.
+ * algorithm on tiles of 6x6 or 4x4, or of 6 positions of a line.
  *
- * A tile gives 4x4 results of a 3x3 kernel with 36 products instead of 144, or 2x2 results of a 5x5
- * kernel with 36 instead of 100, or 2 results of a 1x5 kernel with 6 instead of 10. All three
- * directions are the same three steps: transform to points, a matrix product at each of the points,
- * transform back:
+ * A tile gives 4x4 results of a 3x3 kernel with 36 products instead of 144, or 2x2 (forward) with 16
+ * instead of 36, or 2x2 results of a 5x5 kernel with 36 instead of 100, or 2 results of a 1x5 kernel
+ * with 6 instead of 10. All three directions are the same three steps: transform to points, a matrix
+ * product at each of the points, transform back:
  *
  *     y:   results (image x  * kernel w)             summed over input channels
  *     dx:  results (image dy * kernel w, rotated by 180 degrees)   summed over output channels
  *     dw:  results (image x  * kernel dy)            summed over tiles; here dy's tile is the
  *          kernel, the 3x3 or 5x5 the result
  *
- * Tiles are processed in portions whose points stay in the L2 cache. For layouts in blocks of 8
- * channels, for which oneDNN has no Winograd kernel. docs/environment.md has the rounding errors.
+ * Many tiles are processed in portions whose points stay in the L2 cache. Few tiles do not pay for
+ * reading the points of all weights again for each portion: there the weights are processed in
+ * portions, for all tiles. For layouts in blocks of 8 channels, or with AVX-512 of 16, for which oneDNN has no Winograd kernel. docs/environment.md has the rounding errors.
  */
+#include "tensor/devices/onednn/conv2d_choice.h"
 #include "tensor/devices/onednn/dn.h"
 
 #include <string.h>
 
 #define PORTION_BYTES ((size_t)384 << 10) /* of points */
-#define PORTION_TILES 24                  /* minimum: the products outweigh reading the weights */
+#define PANELS        2                   /* of weights at a time; a product takes two */
+#define DW_ROWS       24                  /* of dw at a time */
+#define DW_COLUMNS    128
+#define PORTION_TILES 24 /* minimum: the products outweigh reading the weights */
 #define PORTION_LINES 96 /* the same for lines, which share the weights of a point */
 #define PAD_FLOATS    16 /* between points: they map to different cache sets */
 
@@ -35,31 +40,33 @@ typedef struct wino {
     size_t out_h;
     size_t out_w;
     int dims;      /* 2, or 1: tiles are lines */
-    size_t points; /* of a tile: 36 or 6 */
+    size_t side;   /* points of a tile in each direction: 6 or 4 */
+    size_t points; /* of a tile: 36, 16 or in a line 6 */
     size_t kernel; /* 3 or 5 */
     size_t n_taps; /* its square, or in a line itself */
     size_t size;   /* results of a tile in each direction: 4 or 2 */
     size_t padding[2];
     size_t tiles_h;
     size_t tiles_w;
-    size_t n_tiles; /* of all images */
-    size_t portion; /* tiles at a time */
+    size_t n_tiles;  /* of all images */
+    size_t portion;  /* tiles at a time */
+    bool by_weights; /* the portion has all tiles: threads share its points, and divide weights */
     const float *image;
     const float *gradient; /* backward by weights: dy */
     float *results;        /* y or dx */
+    const float *plain;    /* weights, */
+    tap_weights taps;      /* in this order */
     const float *bias;
-    float *weights; /* points of the kernel, in panels of 16 outputs; for dw: of each thread */
-    float *sums;    /* for dw, of each thread: db of the portion, and of all portions so far */
-    float *memory;  /* points of a portion, for each thread */
+    float
+        *weights; /* points of the kernel, in panels of 16 outputs; for dw, and by_weights: of each
+                       thread */
+    float *sums;  /* for dw, of each thread: db of the portion, and of all portions so far */
+    float *dw;    /* by_weights */
+    bool accumulate;
+    float *memory; /* points of a portion, for each thread */
 } wino;
 
 /* --- tiles --- */
-
-/* Floats of one point of the kernel. */
-static size_t point_weights(const wino *k)
-{
-    return k->in * taps_panels(k->out) * 16;
-}
 
 /* Floats between the points of a portion with so many channels. */
 static size_t step_of(const wino *k, size_t channels)
@@ -74,8 +81,10 @@ static size_t memory_floats(const wino *k)
 
 /* image and results: (N, C, H, W) of x and y, or of dy and dx. */
 static void describe(wino *k, const device_state *self, const int64_t *image,
-                     const int64_t *results, const ls_tensor *weights, const int *padding)
+                     const int64_t *results, const ls_tensor *weights, const int *padding,
+                     conv2d_direction direction)
 {
+    const size_t side = (size_t)conv2d_winograd_side(direction, weights->dims[3]);
     size_t fitting;
     size_t least;
 
@@ -87,18 +96,20 @@ static void describe(wino *k, const device_state *self, const int64_t *image,
                 .out_h = (size_t)results[2],
                 .out_w = (size_t)results[3],
                 .dims = weights->dims[2] == 1 ? 1 : 2,
+                .side = side,
                 .kernel = (size_t)weights->dims[3],
                 .padding = {(size_t)padding[0], (size_t)padding[1]}};
-    k->points = k->dims == 1 ? 6 : 36;
+    k->points = k->dims == 1 ? side : side * side;
     k->n_taps = k->dims == 1 ? k->kernel : k->kernel * k->kernel;
-    k->size = 7 - k->kernel;
+    k->size = side + 1 - k->kernel;
     k->tiles_h = k->dims == 1 ? k->out_h : (k->out_h + k->size - 1) / k->size;
     k->tiles_w = (k->out_w + k->size - 1) / k->size;
     k->n_tiles = (size_t)image[0] * k->tiles_h * k->tiles_w;
     fitting = PORTION_BYTES / (k->points * (k->in + k->out) * sizeof(float));
     least = k->dims == 1 ? PORTION_LINES : PORTION_TILES;
     k->portion = fitting < least ? least : fitting;
-    if (k->portion > k->n_tiles)
+    k->by_weights = k->n_tiles * (k->in + k->out) <= k->in * k->out;
+    if (k->by_weights || k->portion > k->n_tiles)
         k->portion = k->n_tiles;
 }
 
@@ -120,8 +131,12 @@ static tile tile_at(const wino *k, size_t i)
 
 static void read_image(const wino *k, size_t first, size_t count, float *points)
 {
-    wino_patch p = {
-        .h = k->h, .w = k->w, .blocks = k->in / 8, .step = step_of(k, k->in), .dims = k->dims};
+    wino_patch p = {.h = k->h,
+                    .w = k->w,
+                    .blocks = k->in / k->simd->wino_block,
+                    .step = step_of(k, k->in),
+                    .dims = k->dims,
+                    .side = k->side};
 
     for (size_t i = 0; i < count; i++) {
         const tile t = tile_at(k, first + i);
@@ -136,9 +151,10 @@ static wino_patch result_patch(const wino *k, tile t)
 {
     return (wino_patch){.h = k->out_h,
                         .w = k->out_w,
-                        .blocks = k->out / 8,
+                        .blocks = k->out / k->simd->wino_block,
                         .top = t.top,
                         .left = t.left,
+                        .side = k->side,
                         .size = k->size,
                         .dims = k->dims,
                         .step = step_of(k, k->out)};
@@ -155,13 +171,58 @@ static void write_results(const wino *k, size_t first, size_t count, const float
     }
 }
 
+/* `count` weights of each tap and point; points map to different cache sets. */
+static wino_kernel kernel_of(const wino *k, size_t count)
+{
+    return (wino_kernel){.side = k->side,
+                         .size = k->kernel,
+                         .dims = k->dims,
+                         .count = count,
+                         .step = count + PAD_FLOATS};
+}
+
+/* Of its points, followed by its taps. */
+static size_t kernel_floats(const wino *k, const wino_kernel *w)
+{
+    return k->points * w->step + k->n_taps * w->count;
+}
+
+static const layout *blocks_of(device_state *self, const int64_t *dims)
+{
+    return layout_blocked(self, (int)self->simd->wino_block, dims);
+}
+
 /* --- y and dx --- */
 
-static void multiply(const wino *k, size_t count, const float *image, float *results)
+/* Panels [begin, end) of the weights. */
+typedef struct panels {
+    size_t begin;
+    size_t end;
+    float *points;
+} panels;
+
+static wino_kernel kernel_of_panels(const wino *k, size_t n)
 {
+    return kernel_of(k, n * k->in * 16);
+}
+
+static void read_weights(const wino *k, const panels *b)
+{
+    const wino_kernel kernel = kernel_of_panels(k, b->end - b->begin);
+    float *taps = b->points + k->points * kernel.step;
+
+    taps_arrange(k->simd, &k->taps, k->plain, b->begin, b->end, taps);
+    k->simd->wino_weights(&kernel, taps, b->points);
+}
+
+static void multiply(const wino *k, size_t count, const float *image, const panels *b,
+                     float *results)
+{
+    const size_t step = kernel_of_panels(k, b->end - b->begin).step;
+    const size_t first = b->begin * 16;
     const small_product m = {.rows = count,
                              .depth = k->in,
-                             .columns = k->out,
+                             .columns = (b->end * 16 < k->out ? b->end * 16 : k->out) - first,
                              .a_row = k->in,
                              .a_step = 1,
                              .b_panel = k->in * 16,
@@ -169,13 +230,14 @@ static void multiply(const wino *k, size_t count, const float *image, float *res
                              .c_row = k->out};
 
     for (size_t p = 0; p < k->points; p++)
-        k->simd->product(&m, image + p * step_of(k, k->in), k->weights + p * point_weights(k),
-                         results + p * step_of(k, k->out));
+        k->simd->product(&m, image + p * step_of(k, k->in), b->points + p * step,
+                         results + p * step_of(k, k->out) + first);
 }
 
 static void convolve_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const wino *k = arg;
+    const panels all = {0, taps_panels(k->out), k->weights};
     float *image = k->memory + thread * memory_floats(k);
     float *results = image + k->points * step_of(k, k->in);
 
@@ -183,8 +245,53 @@ static void convolve_range(void *arg, size_t begin, size_t end, size_t thread)
         const size_t count = end - first < k->portion ? end - first : k->portion;
 
         read_image(k, first, count, image);
-        multiply(k, count, image, results);
+        multiply(k, count, image, &all, results);
         write_results(k, first, count, results);
+    }
+}
+
+/* The three steps by weights: of tiles, of panels, of tiles. */
+static void image_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const wino *k = arg;
+
+    LS_UNUSED(thread);
+    read_image(k, begin, end - begin, k->memory + begin * k->in);
+}
+
+static void panels_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const wino *k = arg;
+    const wino_kernel kernel = kernel_of_panels(k, PANELS);
+    panels b = {.points = k->weights + thread * kernel_floats(k, &kernel)};
+
+    for (b.begin = begin; b.begin < end; b.begin = b.end) {
+        b.end = end < b.begin + PANELS ? end : b.begin + PANELS;
+        read_weights(k, &b);
+        multiply(k, k->n_tiles, k->memory, &b, k->memory + k->points * step_of(k, k->in));
+    }
+}
+
+static void results_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const wino *k = arg;
+
+    LS_UNUSED(thread);
+    write_results(k, begin, end - begin,
+                  k->memory + k->points * step_of(k, k->in) + begin * k->out);
+}
+
+static void convolve_tiles(const device_state *self, wino *k)
+{
+    const size_t n_panels = taps_panels(k->out);
+
+    if (k->by_weights) {
+        threads_for(self, k->n_tiles, k->points * k->in, image_range, k);
+        threads_for(self, n_panels, k->points * k->in * 16, panels_range, k);
+        threads_for(self, k->n_tiles, k->points * k->out, results_range, k);
+    } else {
+        read_weights(k, &(panels){0, n_panels, k->weights});
+        threads_for(self, k->n_tiles, k->points * k->in * k->out, convolve_range, k);
     }
 }
 
@@ -192,32 +299,30 @@ static void convolve_range(void *arg, size_t begin, size_t end, size_t thread)
 static ls_status convolve(device_state *self, wino *k, ls_tensor *weights, ls_tensor *bias,
                           bool rotated, ls_tensor **memory)
 {
-    const size_t count = point_weights(k);
-    const size_t n_points = (size_t)self->threads * memory_floats(k);
-    const size_t n_taps = k->n_taps * count;
-    const tap_weights taps = {.in = k->in, .out = k->out, .n = k->n_taps, .rotated = rotated};
+    const size_t n_threads = (size_t)self->threads;
+    const wino_kernel kernel = kernel_of_panels(k, k->by_weights ? PANELS : taps_panels(k->out));
+    const size_t n_points = (k->by_weights ? 1 : n_threads) * memory_floats(k);
+    const size_t n_weights = (k->by_weights ? n_threads : 1) * kernel_floats(k, &kernel);
     void *plain;
-    float *at;
     float *shift;
 
     LS_TRY(dn_host->tensor_plain(weights, &plain));
-    LS_TRY(dn_floats(weights->device, n_points + k->points * count + n_taps + k->out, memory, &at));
-    k->memory = at;
-    k->weights = at + n_points;
-    taps_arrange(k->simd, &taps, plain, 0, taps_panels(k->out), k->weights + k->points * count);
-    k->simd->wino_weights(k->weights + k->points * count, k->kernel, k->dims, count, k->weights);
-    shift = k->weights + k->points * count + n_taps;
+    k->plain = plain;
+    k->taps = (tap_weights){.in = k->in, .out = k->out, .n = k->n_taps, .rotated = rotated};
+    LS_TRY(dn_floats(weights->device, n_points + n_weights + k->out, memory, &k->memory));
+    k->weights = k->memory + n_points;
+    shift = k->weights + n_weights;
     memset(shift, 0, k->out * sizeof(*shift));
     if (bias != NULL) {
         LS_TRY(dn_host->tensor_plain(bias, &plain));
         memcpy(shift, plain, k->out * sizeof(*shift));
     }
     k->bias = shift;
-    threads_for(self, k->n_tiles, k->points * k->in * k->out, convolve_range, k);
+    convolve_tiles(self, k);
     return LS_OK;
 }
 
-/* Runs a convolution with image and results in blocks of 8. */
+/* Runs a convolution with image and results in blocks of channels. */
 static ls_status run_convolve(device_state *self, wino *k, ls_tensor *image, ls_tensor *results,
                               ls_tensor *weights, ls_tensor *bias, bool rotated)
 {
@@ -226,9 +331,9 @@ static ls_status run_convolve(device_state *self, wino *k, ls_tensor *image, ls_
     void *data = NULL;
     ls_status st;
 
-    LS_TRY(layout_place(results, layout_blocked(self, 8, results->dims)));
+    LS_TRY(layout_place(results, blocks_of(self, results->dims)));
     k->results = dn_data(results);
-    st = layout_arrange(self, image, layout_blocked(self, 8, image->dims), &moved, &data);
+    st = layout_arrange(self, image, blocks_of(self, image->dims), &moved, &data);
     k->image = data;
     if (st == LS_OK)
         st = convolve(self, k, weights, bias, rotated, &memory);
@@ -241,7 +346,8 @@ ls_status conv2d_winograd(device_state *self, const op_call *call)
 {
     wino k;
 
-    describe(&k, self, call->in[0]->dims, call->out[0]->dims, call->in[1], call->attrs.padding);
+    describe(&k, self, call->in[0]->dims, call->out[0]->dims, call->in[1], call->attrs.padding,
+             CONV2D_FORWARD);
     return run_convolve(self, &k, call->in[0], call->out[0], call->in[1], call->in[2], false);
 }
 
@@ -252,7 +358,7 @@ ls_status conv2d_winograd_backward_data(device_state *self, const op_call *call)
                             (int)w->dims[3] - 1 - call->attrs.padding[1]};
     wino k;
 
-    describe(&k, self, call->in[0]->dims, call->out[0]->dims, w, padding);
+    describe(&k, self, call->in[0]->dims, call->out[0]->dims, w, padding, CONV2D_BACKWARD_DATA);
     return run_convolve(self, &k, call->in[0], call->out[0], w, NULL, true);
 }
 
@@ -269,23 +375,32 @@ static void read_gradient(const wino *k, size_t first, size_t count, float *poin
     }
 }
 
-/* Points of dw, (in, out) each, summed over the portion's tiles. */
-static void multiply_transposed(const wino *k, size_t count, const float *image,
-                                const float *gradient, float *weights)
+/* Of dw: from input channels [row, row + rows) to outputs [column, column + columns). */
+typedef struct dw_part {
+    size_t row;
+    size_t rows;
+    size_t column;
+    size_t columns;
+} dw_part;
+
+/* Points of a part, (rows, columns) each, summed over `count` tiles. */
+static void multiply_transposed(const wino *k, size_t count, const dw_part *d, const float *image,
+                                const float *gradient, float *weights, bool add)
 {
-    const small_product m = {.rows = k->in,
+    const size_t step = kernel_of(k, d->rows * d->columns).step;
+    const small_product m = {.rows = d->rows,
                              .depth = count,
-                             .columns = k->out,
+                             .columns = d->columns,
                              .a_row = 1,
                              .a_step = k->in,
                              .b_panel = 16,
                              .b_step = k->out,
-                             .c_row = k->out,
-                             .add = true};
+                             .c_row = d->columns,
+                             .add = add};
 
     for (size_t p = 0; p < k->points; p++)
-        k->simd->product(&m, image + p * step_of(k, k->in), gradient + p * step_of(k, k->out),
-                         weights + p * k->in * k->out);
+        k->simd->product(&m, image + p * step_of(k, k->in) + d->row,
+                         gradient + p * step_of(k, k->out) + d->column, weights + p * step);
 }
 
 /* Each tile's sum follows its points. */
@@ -304,41 +419,37 @@ static void weights_range(void *arg, size_t begin, size_t end, size_t thread)
     const wino *k = arg;
     float *image = k->memory + thread * memory_floats(k);
     float *gradient = image + k->points * step_of(k, k->in);
-    float *weights = k->weights + thread * k->points * k->in * k->out;
+    float *weights = k->weights + thread * k->points * kernel_of(k, k->in * k->out).step;
+    const dw_part all = {0, k->in, 0, k->out};
 
     for (size_t first = begin; first < end; first += k->portion) {
         const size_t count = end - first < k->portion ? end - first : k->portion;
 
         read_image(k, first, count, image);
         read_gradient(k, first, count, gradient);
-        multiply_transposed(k, count, image, gradient, weights);
+        multiply_transposed(k, count, &all, image, gradient, weights, true);
         sum_gradient(k, count, gradient, k->sums + thread * 2 * k->out);
     }
 }
 
-/* The weights from one input channel to outputs [first, end). */
-static void write_some(const wino *k, const float *taps, size_t i, size_t first, size_t end,
-                       float *dw, bool accumulate)
+/* (taps, rows, columns) of a part into the plain (O,C,K,K), 16 outputs at a time, which share cache
+ * lines. */
+static void write_taps(const wino *k, const dw_part *d, const float *taps)
 {
-    for (size_t o = first; o < end; o++) {
-        float *to = dw + (o * k->in + i) * k->n_taps;
+    for (size_t first = 0; first < d->columns; first += 16) {
+        const size_t end = d->columns < first + 16 ? d->columns : first + 16;
 
-        for (size_t t = 0; t < k->n_taps; t++) {
-            const float v = taps[(t * k->in + i) * k->out + o];
+        for (size_t at = 0; at < d->rows * (end - first); at++) {
+            const size_t i = at / (end - first);
+            const size_t o = first + at % (end - first);
+            float *to = k->dw + ((d->column + o) * k->in + d->row + i) * k->n_taps;
 
-            to[t] = accumulate ? to[t] + v : v;
+            for (size_t t = 0; t < k->n_taps; t++) {
+                const float v = taps[(t * d->rows + i) * d->columns + o];
+
+                to[t] = k->accumulate ? to[t] + v : v;
+            }
         }
-    }
-}
-
-/* (K,K,C,O) into the plain (O,C,K,K), 16 outputs at a time, which share cache lines. */
-static void write_taps(const wino *k, const float *taps, float *dw, bool accumulate)
-{
-    for (size_t first = 0; first < k->out; first += 16) {
-        const size_t end = k->out < first + 16 ? k->out : first + 16;
-
-        for (size_t i = 0; i < k->in; i++)
-            write_some(k, taps, i, first, end, dw, accumulate);
     }
 }
 
@@ -355,29 +466,103 @@ static void write_bias(const wino *k, const float *sums, float *db, bool accumul
         db[o] = (accumulate ? db[o] : 0) + sums[o];
 }
 
-static ls_status backward_weights(device_state *self, const op_call *call, wino *k,
-                                  ls_tensor **memory)
+/* --- dw by weights --- */
+
+/* Image and gradient of tiles. */
+static void tiles_range(void *arg, size_t begin, size_t end, size_t thread)
 {
-    const size_t count = k->in * k->out;
+    const wino *k = arg;
+
+    image_range(arg, begin, end, thread);
+    read_gradient(k, begin, end - begin,
+                  k->memory + k->points * step_of(k, k->in) + begin * k->out);
+}
+
+static size_t parts_across(const wino *k)
+{
+    return (k->out + DW_COLUMNS - 1) / DW_COLUMNS;
+}
+
+static dw_part part_at(const wino *k, size_t i)
+{
+    dw_part d = {.row = i / parts_across(k) * DW_ROWS, .column = i % parts_across(k) * DW_COLUMNS};
+
+    d.rows = k->in - d.row < DW_ROWS ? k->in - d.row : DW_ROWS;
+    d.columns = k->out - d.column < DW_COLUMNS ? k->out - d.column : DW_COLUMNS;
+    return d;
+}
+
+static void parts_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const wino *k = arg;
+    const wino_kernel largest = kernel_of(k, DW_ROWS * DW_COLUMNS);
+    float *points = k->weights + thread * kernel_floats(k, &largest);
+
+    for (size_t i = begin; i < end; i++) {
+        const dw_part d = part_at(k, i);
+        const wino_kernel kernel = kernel_of(k, d.rows * d.columns);
+        float *taps = points + k->points * kernel.step;
+
+        multiply_transposed(k, k->n_tiles, &d, k->memory, k->memory + k->points * step_of(k, k->in),
+                            points, false);
+        k->simd->wino_taps(&kernel, points, taps);
+        write_taps(k, &d, taps);
+    }
+}
+
+static ls_status backward_by_weights(device_state *self, const op_call *call, wino *k,
+                                     ls_tensor **memory)
+{
+    const wino_kernel part = kernel_of(k, DW_ROWS * DW_COLUMNS);
+    const size_t n_points = memory_floats(k);
+    const size_t n_weights = (size_t)self->threads * kernel_floats(k, &part);
+    const size_t n_parts = (k->in + DW_ROWS - 1) / DW_ROWS * parts_across(k);
+
+    LS_TRY(dn_floats(call->in[0]->device, n_points + n_weights + 2 * k->out, memory, &k->memory));
+    k->weights = k->memory + n_points;
+    k->sums = k->weights + n_weights;
+    memset(k->sums, 0, 2 * k->out * sizeof(*k->sums));
+    threads_for(self, k->n_tiles, k->points * (k->in + k->out), tiles_range, k);
+    threads_for(self, n_parts, k->points * DW_ROWS * DW_COLUMNS, parts_range, k);
+    sum_gradient(k, k->n_tiles, k->memory + k->points * step_of(k, k->in), k->sums);
+    return LS_OK;
+}
+
+/* --- dw in portions of tiles --- */
+
+static ls_status backward_by_tiles(device_state *self, const op_call *call, wino *k,
+                                   ls_tensor **memory)
+{
+    const wino_kernel kernel = kernel_of(k, k->in * k->out);
+    const dw_part all = {0, k->in, 0, k->out};
     const size_t n_threads = (size_t)threads_adding(self);
     const size_t n_points = n_threads * memory_floats(k);
-    const size_t n_sums = n_threads * (k->points * count + 2 * k->out);
+    const size_t n_sums = n_threads * (k->points * kernel.step + 2 * k->out);
     float *taps;
 
-    LS_TRY(
-        dn_floats(call->in[0]->device, n_points + n_sums + k->n_taps * count, memory, &k->memory));
+    LS_TRY(dn_floats(call->in[0]->device, n_points + n_sums + k->n_taps * kernel.count, memory,
+                     &k->memory));
     k->weights = k->memory + n_points;
-    k->sums = k->weights + n_threads * k->points * count;
+    k->sums = k->weights + n_threads * k->points * kernel.step;
     taps = k->weights + n_sums;
     memset(k->weights, 0, n_sums * sizeof(*k->weights));
     if (self->thread_invariant)
         weights_range(k, 0, k->n_tiles, 0);
     else
-        threads_for(self, k->n_tiles, k->points * count, weights_range, k);
-    sum_threads(self, k->weights, k->points * count, k->points * count);
+        threads_for(self, k->n_tiles, k->points * kernel.count, weights_range, k);
+    sum_threads(self, k->weights, k->points * kernel.step, k->points * kernel.step);
     sum_threads(self, k->sums + k->out, k->out, 2 * k->out);
-    self->simd->wino_taps(k->weights, k->kernel, k->dims, count, taps);
-    write_taps(k, taps, dn_data(call->out[0]), call->accumulate);
+    self->simd->wino_taps(&kernel, k->weights, taps);
+    write_taps(k, &all, taps);
+    return LS_OK;
+}
+
+static ls_status backward_weights(device_state *self, const op_call *call, wino *k,
+                                  ls_tensor **memory)
+{
+    k->dw = dn_data(call->out[0]);
+    k->accumulate = call->accumulate;
+    LS_TRY((k->by_weights ? backward_by_weights : backward_by_tiles)(self, call, k, memory));
     if (call->out[1] != NULL)
         write_bias(k, k->sums + k->out, dn_data(call->out[1]), call->accumulate);
     return LS_OK;
@@ -393,11 +578,12 @@ ls_status conv2d_winograd_backward_weights(device_state *self, const op_call *ca
     ls_status st;
     wino k;
 
-    describe(&k, self, x->dims, dy->dims, call->out[0], call->attrs.padding);
-    st = layout_arrange(self, x, layout_blocked(self, 8, x->dims), &moved[0], &data);
+    describe(&k, self, x->dims, dy->dims, call->out[0], call->attrs.padding,
+             CONV2D_BACKWARD_WEIGHTS);
+    st = layout_arrange(self, x, blocks_of(self, x->dims), &moved[0], &data);
     k.image = data;
     if (st == LS_OK)
-        st = layout_arrange(self, dy, layout_blocked(self, 8, dy->dims), &moved[1], &data);
+        st = layout_arrange(self, dy, blocks_of(self, dy->dims), &moved[1], &data);
     k.gradient = data;
     if (st == LS_OK)
         st = backward_weights(self, call, &k, &memory);

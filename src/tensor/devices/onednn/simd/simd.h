@@ -96,18 +96,29 @@ typedef struct conv_few {
 } conv_few;
 
 /* Winograd's convolution: the position of a tile in an image of `blocks` planes of h * w positions
- * of 8 channels. `top` and `left` wrap around in the padding before the image. Point p of block b
- * is at points + p * step + b * 8. */
+ * of as many channels as wino_block says. `top` and `left` wrap around in the padding before the
+ * image. Point p of channel c is at points + p * step + c. */
 typedef struct wino_patch {
     size_t h;
     size_t w;
     size_t blocks;
     size_t top;
     size_t left;
+    size_t side; /* points in a direction: 6, or 4 (images, and 2x2 results) */
     size_t size; /* of results, or of a gradient: 2 or 4 */
-    int dims;    /* 2, or 1 for tiles that are lines; then size is 2 */
+    int dims;    /* 2, or 1 for tiles that are lines of 6; then size is 2 */
     size_t step;
 } wino_patch;
+
+/* Its kernels: `count` floats, a multiple of 16, of each tap, and as many of each point, which are
+ * `step` floats apart. */
+typedef struct wino_kernel {
+    size_t side; /* 6, or 4 (weights of size 3) */
+    size_t size; /* 3, or 5 as in all lines */
+    int dims;
+    size_t count;
+    size_t step;
+} wino_kernel;
 
 /* c (+)= a b: row r, term k of a is a[r * a_row + k * a_step]; columns of b and c come in panels of
  * 16 (the last may be 8): row k of panel i is b + i * b_panel + k * b_step. */
@@ -224,15 +235,15 @@ typedef struct simd_table {
     void (*conv_few_backward)(const conv_few *s, const float *image, const float *dy, float *dw,
                               float *db);
 
-    /* A tile of an image to its points, 36 or in a line 6; a tile of a gradient likewise, as
-     * a kernel, with its sum as one more; points to results. */
+    /* A tile of an image to its points; a tile of a gradient likewise, as a kernel, with its sum as
+     * one more; points to results. wino_block: channels of a plane. */
+    size_t wino_block;
     void (*wino_image)(const wino_patch *t, const float *image, float *points);
     void (*wino_gradient)(const wino_patch *t, const float *image, float *points);
     void (*wino_results)(const wino_patch *t, const float *points, const float *bias, float *image);
-    /* (size * size, count) taps to (36, count) points and back, or with `dims` 1 (size, count) taps
-     * to (6, count); size is 3, or 5 as in all lines, count a multiple of 8. */
-    void (*wino_weights)(const float *taps, size_t size, int dims, size_t count, float *points);
-    void (*wino_taps)(const float *points, size_t size, int dims, size_t count, float *taps);
+    /* (taps, count) to (points, count), and back. */
+    void (*wino_weights)(const wino_kernel *k, const float *taps, float *points);
+    void (*wino_taps)(const wino_kernel *k, const float *points, float *taps);
     void (*product)(const small_product *m, const float *a, const float *b, float *c);
     /* x as dots() takes it: `depth` times dots_width(rows) floats. */
     size_t (*dots_width)(size_t rows);

@@ -45,8 +45,8 @@ void SIMD_NAME(wino_image)(const wino_patch *t, const float *image, float *point
 void SIMD_NAME(wino_gradient)(const wino_patch *t, const float *image, float *points);
 void SIMD_NAME(wino_results)(const wino_patch *t, const float *points, const float *bias,
                              float *image);
-void SIMD_NAME(wino_weights)(const float *taps, size_t size, int dims, size_t count, float *points);
-void SIMD_NAME(wino_taps)(const float *points, size_t size, int dims, size_t count, float *taps);
+void SIMD_NAME(wino_weights)(const wino_kernel *k, const float *taps, float *points);
+void SIMD_NAME(wino_taps)(const wino_kernel *k, const float *points, float *taps);
 void SIMD_NAME(product)(const small_product *m, const float *a, const float *b, float *c);
 size_t SIMD_NAME(dots_width)(size_t rows);
 void SIMD_NAME(dots_pack)(const few_rows *m, const float *x, float *columns);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simd_table.c - the table of the inner loops of one instruction set. */
 #include "tensor/devices/onednn/simd/simd_isa.h"
+#include "tensor/devices/onednn/simd/simd_lanes.h"
 
 #define SIMD_QUOTE(isa) #isa
 #define SIMD_TEXT(isa)  SIMD_QUOTE(isa)
@@ -33,6 +34,7 @@ const simd_table SIMD_NAME(simd_table) = {
     .pool_mean_backward = SIMD_NAME(pool_mean_backward),
     .conv_few_forward = SIMD_NAME(conv_few_forward),
     .conv_few_backward = SIMD_NAME(conv_few_backward),
+    .wino_block = SIMD_LANES_MAX,
     .wino_image = SIMD_NAME(wino_image),
     .wino_gradient = SIMD_NAME(wino_gradient),
     .wino_results = SIMD_NAME(wino_results),
