@@ -64,9 +64,10 @@ static const config_entry table[CONFIG_COUNT] = {
     [CONFIG_THREADS] = {"LOCKSTEP_THREADS", CONFIG_TYPE_INT, "0", NULL, 0, 1024,
                         "compute threads of a rank; 0: its share of the usable cores"},
     [CONFIG_CONVOLUTIONS] =
-        {"LOCKSTEP_CONVOLUTIONS", CONFIG_TYPE_TEXT, "few,rows,winograd,product", NULL, 0, 0,
+        {"LOCKSTEP_CONVOLUTIONS", CONFIG_TYPE_TEXT, "few,rows,winograd,product,pairs", NULL, 0, 0,
          "convolution kernels of Lockstep that the onednn device prefers to oneDNN's where they "
-         "apply, separated by commas: few, rows, winograd, product; onednn: none; with blocked or "
+         "apply, separated by commas: few, rows, winograd, product, pairs; onednn: none; with "
+         "blocked or "
          "channels_last the layout that convolutions use, whatever is faster"},
     [CONFIG_TF32] = {"LOCKSTEP_TF32", CONFIG_TYPE_CHOICE, "convolutions", "none|convolutions|all",
                      0, 0,

@@ -189,10 +189,39 @@ static unsigned products_of(isa_level isa, conv2d_set allowed, ls_dtype type, co
     for (conv2d_direction d = CONV2D_FORWARD; d <= CONV2D_BACKWARD_WEIGHTS; d++) {
         const conv2d_kernel got = choose(isa, allowed, type, d, c);
 
-        assert_true(got == CONV2D_PRODUCT || type == LS_F32 || got == CONV2D_ONEDNN);
+        assert_true(got == CONV2D_PRODUCT || got == CONV2D_PAIRS || type == LS_F32 ||
+                    got == CONV2D_ONEDNN);
         set |= got == CONV2D_PRODUCT ? (unsigned)d : 0;
     }
     return set;
+}
+
+/* In blocks of 16, which of the same gradients are products of pairs. */
+static void pairs_are_for_gradients_of_pointwise_kernels_in_blocks(void **state)
+{
+    const choice_case fits = {"1x1", 16, 64, 256, 56, 1, 2, 0, 1, {ONEDNN}, {ONEDNN}};
+    choice_case c = fits;
+
+    LS_UNUSED(state);
+    for (conv2d_direction d = CONV2D_FORWARD; d <= CONV2D_BACKWARD_WEIGHTS; d++) {
+        const conv2d_kernel wanted = d == CONV2D_FORWARD ? CONV2D_ONEDNN : CONV2D_PAIRS;
+
+        assert_int_equal(choose(ISA_AVX512_BF16, ALL, LS_BF16, d, &c), wanted);
+        assert_int_equal(choose(ISA_AVX512_BF16, ALL & ~(1U << CONV2D_PAIRS), LS_BF16, d, &c),
+                         CONV2D_ONEDNN);
+        assert_int_not_equal(choose(ISA_AVX512_BF16, ALL | CONV2D_CHANNELS_LAST, LS_BF16, d, &c),
+                             CONV2D_PAIRS);
+        assert_int_equal(choose(ISA_AVX512, ALL, LS_BF16, d, &c), CONV2D_ONEDNN);
+        assert_int_equal(choose(ISA_AVX512_BF16, ALL, LS_F16, d, &c), CONV2D_ONEDNN);
+    }
+    c.in = 72;
+    assert_int_equal(choose(ISA_AVX512_BF16, ALL, LS_BF16, CONV2D_BACKWARD_DATA, &c), ONEDNN);
+    c = fits;
+    c.groups = 2;
+    assert_int_equal(choose(ISA_AVX512_BF16, ALL, LS_BF16, CONV2D_BACKWARD_DATA, &c), ONEDNN);
+    c = fits;
+    c.padding = 1;
+    assert_int_equal(choose(ISA_AVX512_BF16, ALL, LS_BF16, CONV2D_BACKWARD_DATA, &c), ONEDNN);
 }
 
 static void products_are_for_gradients_in_channels_last(void **state)
@@ -221,7 +250,7 @@ static void sets_are_read_from_names(void **state)
     const char *bad = NULL;
 
     LS_UNUSED(state);
-    assert_true(conv2d_set_parse("few,rows,winograd,product", &set, &bad));
+    assert_true(conv2d_set_parse("few,rows,winograd,product,pairs", &set, &bad));
     assert_int_equal(set, ALL);
     assert_true(conv2d_set_parse("onednn", &set, &bad));
     assert_int_equal(set, 1U << CONV2D_ONEDNN);
@@ -281,6 +310,7 @@ int main(void)
         cmocka_unit_test(dilated_convolutions_are_not_for_winograd),
         cmocka_unit_test(a_kernel_that_is_not_allowed_is_not_chosen),
         cmocka_unit_test(products_are_for_gradients_in_channels_last),
+        cmocka_unit_test(pairs_are_for_gradients_of_pointwise_kernels_in_blocks),
         cmocka_unit_test(sets_are_read_from_names),
         cmocka_unit_test(names_of_instruction_sets_have_levels),
         cmocka_unit_test(each_processor_gets_its_layout),

@@ -18,6 +18,7 @@ typedef enum conv2d_kernel {
     CONV2D_ROWS,     /* few positions in the output */
     CONV2D_WINOGRAD, /* 3x3, 5x5 and 1x5 kernels with stride 1 */
     CONV2D_PRODUCT,  /* gradients in bfloat16, of images with channels last */
+    CONV2D_PAIRS,    /* gradients of 1x1 kernels in bfloat16, of images in blocks */
     CONV2D_KERNELS
 } conv2d_kernel;
 

@@ -408,6 +408,10 @@ ls_status conv2d_winograd_backward_weights(device_state *self, const op_call *ca
 ls_status conv2d_product_backward_data(device_state *self, const op_call *call);
 ls_status conv2d_product_backward_weights(device_state *self, const op_call *call);
 
+/* Gradients of 1x1 convolutions in bfloat16, of images in blocks of 16 channels. */
+ls_status conv2d_pairs_backward_data(device_state *self, const op_call *call);
+ls_status conv2d_pairs_backward_weights(device_state *self, const op_call *call);
+
 /* The kernels: dn_copy(), dn_conv2d(), ... Those of is_plain() in dn_device.c find their inputs in
  * plain layout, and their outputs placed so. */
 #define OPERATOR(KIND, name, ...) ls_status dn_##name(device_state *self, const op_call *call);

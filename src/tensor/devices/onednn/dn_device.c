@@ -67,7 +67,7 @@ static ls_status dn_open(const device_settings *settings, device_state **out)
     if (!conv2d_set_parse(settings->convolutions, &convolutions, &bad))
         return dn_fail(LS_EINVAL,
                        "LOCKSTEP_CONVOLUTIONS: \"%.*s\" is not one of onednn, few, rows, winograd, "
-                       "product, blocked, channels_last",
+                       "product, pairs, blocked, channels_last",
                        (int)strcspn(bad, ","), bad);
     if (settings->cpu_isa != NULL && !compat_set_isa(settings->cpu_isa))
         return dn_fail(

@@ -53,6 +53,9 @@ static const kernel_fn own_kernels[CONV2D_KERNELS][3] = {
     [CONV2D_WINOGRAD] = {conv2d_winograd, conv2d_winograd_backward_data,
                          conv2d_winograd_backward_weights},
     [CONV2D_PRODUCT] = {NULL, conv2d_product_backward_data, conv2d_product_backward_weights},
+#ifdef SIMD_HAS_X86_TABLES
+    [CONV2D_PAIRS] = {NULL, conv2d_pairs_backward_data, conv2d_pairs_backward_weights},
+#endif
 };
 
 /* Our kernel for this call; NULL: oneDNN's. */
@@ -64,7 +67,9 @@ static kernel_fn own_kernel(const device_state *self, const op_call *call,
                                                direction, &call->attrs, x->dims, w->dims, y->dims);
     const bool has_bias = direction == CONV2D_BACKWARD_WEIGHTS && call->out[1] != NULL;
 
-    return kernel == CONV2D_PRODUCT && has_bias ? NULL : own_kernels[kernel][direction];
+    return (kernel == CONV2D_PRODUCT || kernel == CONV2D_PAIRS) && has_bias
+               ? NULL
+               : own_kernels[kernel][direction];
 }
 
 /* oneDNN's convolution in[0] -> out[0] with the weights in[1]: forward, or backward by data. */
