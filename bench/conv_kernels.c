@@ -7,9 +7,9 @@
  *
  * One thread. Two devices take turns: one with all kernels, one with oneDNN's only. Inputs lie in
  * the layout that the device's own operators give, weights change between two runs, as in training.
- * A line of JSON for each convolution and direction in which the two differ has all times in ms, and
- * the rounding errors: of some elements the L2 norm of the distance from sums in float64, relative
- * to the norm of those.
+ * A line of JSON for each convolution and direction in which the two differ has all times in ms,
+ * and the rounding errors: of some elements the L2 norm of the distance from sums in float64,
+ * relative to the norm of those.
  */
 #include "tensor/device.h"
 #include "tensor/devices/onednn/conv2d_choice.h"

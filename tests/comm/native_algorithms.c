@@ -47,6 +47,38 @@ static void small_contributions_are_published_with_the_stamp(void **state)
     }
 }
 
+/* Of a team without gates. */
+static const char *algorithm_for(coll_kind kind, int ranks, size_t bytes, team_memory memory)
+{
+    team_rule rule;
+
+    for (int i = 0; algorithm_table_row(NULL, i, &rule); i++) {
+        if (rule.kind == kind && ranks <= rule.max_ranks && bytes <= rule.max_bytes &&
+            ((unsigned)rule.memory & ~(unsigned)memory) == 0)
+            return rule.algorithm;
+    }
+    return "none";
+}
+
+static void few_ranks_copy_what_they_could_read_in_place(void **state)
+{
+    static const coll_kind kinds[] = {COLL_BROADCAST, COLL_ALL_GATHER, COLL_REDUCE_SCATTER,
+                                      COLL_ALL_TO_ALL};
+    const size_t mib = (size_t)1 << 20;
+
+    (void)state;
+    for (size_t i = 0; i < LS_COUNT_OF(kinds); i++) {
+        for (team_memory m = TEAM_ANY_MEMORY; m <= TEAM_BEST_MEMORY; m++) {
+            assert_string_equal(algorithm_for(kinds[i], 2, 4 * mib, m), "staged");
+            assert_string_equal(algorithm_for(kinds[i], 4, 4 * mib, m), "staged");
+        }
+        assert_string_equal(algorithm_for(kinds[i], 4, 5 * mib, TEAM_BEST_MEMORY), "shared");
+        assert_string_equal(algorithm_for(kinds[i], 5, mib / 2, TEAM_BEST_MEMORY), "shared");
+        assert_string_equal(algorithm_for(kinds[i], 5, 9 * mib, TEAM_READABLE_MEMORY), "direct");
+    }
+    assert_string_equal(algorithm_for(COLL_ALL_REDUCE, 2, mib, TEAM_BEST_MEMORY), "shared");
+}
+
 static void user_rows_precede_the_defaults(void **state)
 {
     algorithm_table *t = NULL;
@@ -133,6 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_operation_has_a_rule_for_any_memory),
         cmocka_unit_test(small_contributions_are_published_with_the_stamp),
+        cmocka_unit_test(few_ranks_copy_what_they_could_read_in_place),
         cmocka_unit_test(user_rows_precede_the_defaults),
         cmocka_unit_test(invalid_row_is_named),
         cmocka_unit_test(the_table_can_be_printed),

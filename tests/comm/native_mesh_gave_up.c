@@ -314,7 +314,7 @@ static void reader_of_shared_memory_fails_when_the_source_gave_up(void **state)
     };
 
     (void)state;
-    run(all, sizeof(all) / sizeof(all[0]), NULL);
+    run(all, sizeof(all) / sizeof(all[0]), "all:shared");
 }
 
 static void reader_of_user_memory_fails_when_the_source_gave_up(void **state)

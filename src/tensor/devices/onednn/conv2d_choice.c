@@ -114,10 +114,10 @@ static bool lines_pay(const int64_t *y)
 /*
  * Tiles of 4x4 results for 3x3 kernels double a plain sum's rounding error. Backward that is all it
  * does; forward it would take twice as many activations across the zero of a ReLU, each of which
- * changes gradients by far more than rounding does. So forward has tiles of 2x2, whose error is that
- * of a plain sum (docs/environment.md). Lines are for backward only: forward they took the largest
- * error of Tacotron2's gradients from 1.4 to 1.7 of the bound that parity_tacotron2 allows, with
- * PyTorch 2.15.
+ * changes gradients by far more than rounding does. So forward has tiles of 2x2, whose error is
+ * that of a plain sum (docs/environment.md). Lines are for backward only: forward they took the
+ * largest error of Tacotron2's gradients from 1.4 to 1.7 of the bound that parity_tacotron2 allows,
+ * with PyTorch 2.15.
  */
 int64_t conv2d_winograd_side(conv2d_direction direction, int64_t kernel)
 {

@@ -40,9 +40,12 @@
         ROW(kind_, "direct", SIZE_MAX, INT_MAX, TEAM_READABLE_MEMORY),                             \
         ROW(kind_, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY)
 
+// Few ranks copy through staging buffers also what they could read in place: memory that another
+// core has read is slow to write again, which the program then does (bench/collectives counts it).
+#define FEW_RANKS_ROW(kind_) ROW(kind_, "staged", (size_t)4 << 20, 4, TEAM_ANY_MEMORY)
+
 #define ROWS(kind_, staged_)                                                                       \
-    INLINE_ROWS(kind_), ROW(kind_, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),               \
-        COPY_ROWS(kind_, staged_)
+    ROW(kind_, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY), COPY_ROWS(kind_, staged_)
 
 const team_rule team_defaults[] = {
     ROW(COLL_BARRIER, "inline", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
@@ -60,17 +63,23 @@ const team_rule team_defaults[] = {
     ROW(COLL_REDUCE, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY),
     GATE_ROWS(COLL_BROADCAST),
     INLINE_ROWS(COLL_BROADCAST),
+    FEW_RANKS_ROW(COLL_BROADCAST),
     ROW(COLL_BROADCAST, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
     ROW(COLL_BROADCAST, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_GATES),
     COPY_ROWS(COLL_BROADCAST, (size_t)2 << 20),
+    INLINE_ROWS(COLL_ALL_GATHER),
+    FEW_RANKS_ROW(COLL_ALL_GATHER),
     ROWS(COLL_ALL_GATHER, (size_t)1 << 20),
+    INLINE_ROWS(COLL_GATHER),
     ROWS(COLL_GATHER, (size_t)1 << 20),
+    INLINE_ROWS(COLL_SCATTER),
     ROWS(COLL_SCATTER, (size_t)1 << 20),
+    INLINE_ROWS(COLL_REDUCE_SCATTER),
+    FEW_RANKS_ROW(COLL_REDUCE_SCATTER),
     ROWS(COLL_REDUCE_SCATTER, (size_t)4 << 20),
     INLINE_ROWS(COLL_ALL_TO_ALL),
-    ROW(COLL_ALL_TO_ALL, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
-    ROW(COLL_ALL_TO_ALL, "staged", (size_t)2 << 20, 2, TEAM_ANY_MEMORY),
-    COPY_ROWS(COLL_ALL_TO_ALL, (size_t)512 << 10),
+    FEW_RANKS_ROW(COLL_ALL_TO_ALL),
+    ROWS(COLL_ALL_TO_ALL, (size_t)512 << 10),
 };
 
 const int n_team_defaults = (int)LS_COUNT_OF(team_defaults);

@@ -19,8 +19,8 @@
  *              and out[p % 2] to be taken by all:      taken >= p - 1
  *   take(p)    needs all to have reduced p:            reduced > p
  *
- * all_reduce and reduce of two members that fit into one piece are shorter: each member puts all of
- * its contribution, and reduces all for itself (the root alone). Where staging is sure to be
+ * all_reduce and reduce of two members that fill at most half a piece are shorter: each member puts
+ * all of its contribution, and reduces all for itself (the root alone). Where staging is sure to be
  * selected, it puts while it publishes. So the member that comes last waits for nothing, which
  * matters most where the other one has to wait for a core, and both wait once instead of twice.
  * Buffers are used in turn over all operations; so the one of a piece is free as soon as all have
@@ -96,10 +96,11 @@ static void begin(team *t)
     t->next_out = 0;
 }
 
-/* Whether each member reduces all for itself. */
+/* Whether each member reduces all for itself. A whole piece takes twice the time: what two members
+ * write and read of it exceeds their second-level caches. */
 static bool is_whole(const team *t)
 {
-    return t->n == 2 && coll_reduces_whole(t->op->kind) && vector_bytes(t) <= piece_step(t);
+    return t->n == 2 && coll_reduces_whole(t->op->kind) && 2 * vector_bytes(t) <= piece_step(t);
 }
 
 /* Whether this counter of every member has reached `pieces` pieces of this operation. */

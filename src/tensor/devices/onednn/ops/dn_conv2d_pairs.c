@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dn_conv2d_pairs.c - gradients of 1x1 convolutions in bfloat16, by our products of pairs, on images
- * in blocks of 16 channels:
+ * dn_conv2d_pairs.c - gradients of 1x1 convolutions in bfloat16, by our products of pairs, on
+ * images in blocks of 16 channels:
  *
  *     dx (P, C) = dy (P, O) * w (O, C)                at the P positions of outputs; else 0
  *     dw (O, C) = dy (P, O) transposed * x (P, C)
  *
- * The sum of dx goes over channels, of which dy has two side by side: only the weights are arranged.
- * That of dw goes over positions: both images are arranged, some hundred positions at a time, which
- * stay in the cache.
+ * The sum of dx goes over channels, of which dy has two side by side: only the weights are
+ * arranged. That of dw goes over positions: both images are arranged, some hundred positions at a
+ * time, which stay in the cache.
  */
 #include "tensor/devices/onednn/conv2d_choice.h"
 #include "tensor/devices/onednn/dn.h"

@@ -3,10 +3,10 @@
  * dn_conv2d_winograd.c - convolutions with 3x3, 5x5 and 1x5 kernels and stride 1, by Winograd's
  * algorithm on tiles of 6x6 or 4x4, or of 6 positions of a line.
  *
- * A tile gives 4x4 results of a 3x3 kernel with 36 products instead of 144, or 2x2 (forward) with 16
- * instead of 36, or 2x2 results of a 5x5 kernel with 36 instead of 100, or 2 results of a 1x5 kernel
- * with 6 instead of 10. All three directions are the same three steps: transform to points, a matrix
- * product at each of the points, transform back:
+ * A tile gives 4x4 results of a 3x3 kernel with 36 products instead of 144, or 2x2 (forward) with
+ * 16 instead of 36, or 2x2 results of a 5x5 kernel with 36 instead of 100, or 2 results of a 1x5
+ * kernel with 6 instead of 10. All three directions are the same three steps: transform to points,
+ * a matrix product at each of the points, transform back:
  *
  *     y:   results (image x  * kernel w)             summed over input channels
  *     dx:  results (image dy * kernel w, rotated by 180 degrees)   summed over output channels
@@ -15,7 +15,8 @@
  *
  * Many tiles are processed in portions whose points stay in the L2 cache. Few tiles do not pay for
  * reading the points of all weights again for each portion: there the weights are processed in
- * portions, for all tiles. For layouts in blocks of 8 channels, or with AVX-512 of 16, for which oneDNN has no Winograd kernel. docs/environment.md has the rounding errors.
+ * portions, for all tiles. For layouts in blocks of 8 channels, or with AVX-512 of 16, for which
+ * oneDNN has no Winograd kernel. docs/environment.md has the rounding errors.
  */
 #include "tensor/devices/onednn/conv2d_choice.h"
 #include "tensor/devices/onednn/dn.h"

@@ -5,9 +5,9 @@
  *
  * A tile of an image, a kernel of s x s and s x s results are polynomials; they are multiplied by
  * their values at six or four points in each direction (Lavin and Gray, "Fast Algorithms for
- * Convolutional Neural Networks", 2016). The six are 0, A, -A, B, -B and infinity with A B = 1: that
- * saves products, and with 2/3 and 3/2 rounding errors are a third of those of the usual 1 and 2.
- * The four are 0, 1, -1 and infinity.
+ * Convolutional Neural Networks", 2016). The six are 0, A, -A, B, -B and infinity with A B = 1:
+ * that saves products, and with 2/3 and 3/2 rounding errors are a third of those of the usual 1 and
+ * 2. The four are 0, 1, -1 and infinity.
  */
 #include "tensor/devices/onednn/simd/simd_isa.h"
 #include "tensor/devices/onednn/simd/simd_lanes.h"
