@@ -4,7 +4,7 @@ set(native_test_libs ls_comm PkgConfig::CMOCKA m)
 ls_test(test_comm_native_kernels unit SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/native_kernels.c ${CMAKE_CURRENT_LIST_DIR}/native_oracle.c
   LIBS ${native_test_libs})
-foreach(name algorithms copy)
+foreach(name algorithms copy offer_way)
   ls_test(test_comm_native_${name} unit SOURCES
     ${CMAKE_CURRENT_LIST_DIR}/native_${name}.c LIBS ${native_test_libs})
 endforeach()

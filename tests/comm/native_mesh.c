@@ -318,6 +318,64 @@ static void messages_pass_around_a_ring(void **state)
     copy_always_around(false);
 }
 
+enum { AT_A_TIME = 3, BATCHES = 40, LARGEST = 600000 };
+
+/* Messages that a receiver can read in place, several at a time: now and then one of them is timed,
+ * and the next one taken in pieces. */
+static int pass_offers(mesh_rank *r, size_t count, uint8_t *memory)
+{
+    mesh_work works[AT_A_TIME];
+
+    memset(works, 0, sizeof(works));
+    for (int i = 0; i < AT_A_TIME; i++) {
+        uint8_t *at = memory + (size_t)i * LARGEST;
+
+        if (r->rank == 0)
+            paint(at, i, 1, count);
+        else
+            memset(at, 0, count);
+        mesh_start(&r->world, &works[i],
+                   &(coll){.kind = r->rank == 0 ? COLL_SEND : COLL_RECV,
+                           .dtype = LS_U8,
+                           .count = count,
+                           .root = 1 - r->rank,
+                           .src = at,
+                           .dst = at});
+    }
+    for (int i = 0; i < AT_A_TIME; i++) {
+        MESH_CHECK(mesh_wait(&works[i]) == LS_OK);
+        MESH_CHECK(is_painted(memory + (size_t)i * LARGEST, i, 1, count));
+    }
+    return 0;
+}
+
+static int offers(mesh_rank *r, void *arg)
+{
+    static const size_t counts[] = {65537, 131072, 131073, LARGEST};
+    void *shared = NULL;
+    uint8_t *own = ls_calloc(AT_A_TIME, LARGEST);
+
+    LS_UNUSED(arg);
+    MESH_CHECK(native_backend_ops.alloc(r->state, (size_t)AT_A_TIME * LARGEST, &shared) == LS_OK);
+    MESH_CHECK(own != NULL);
+    for (size_t i = 0; i < BATCHES * LS_COUNT_OF(counts); i++) {
+        MESH_CHECK(pass_offers(r, counts[i % LS_COUNT_OF(counts)], own) == 0);
+        MESH_CHECK(pass_offers(r, counts[i % LS_COUNT_OF(counts)], shared) == 0);
+    }
+    MESH_CHECK(mesh_do(&r->world, &(coll){.kind = COLL_BARRIER}) == LS_OK);
+    native_backend_ops.free(r->state, shared);
+    ls_free(own);
+    return 0;
+}
+
+static void messages_come_whole_whichever_way_they_take(void **state)
+{
+    const mesh_job job = {.size = 2, .transport = "auto", .fn = offers};
+
+    LS_UNUSED(state);
+    assert_int_equal(mesh_run(&job), 0);
+}
+
 #define TAGS     3
 #define MESSAGES 2000
 
@@ -613,6 +671,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(moved_bytes_arrive_where_they_belong),
         cmocka_unit_test(round_robin_placement_is_reported),
         cmocka_unit_test(messages_pass_around_a_ring),
+        cmocka_unit_test(messages_come_whole_whichever_way_they_take),
         cmocka_unit_test(tags_keep_their_own_order),
         cmocka_unit_test(large_message_arrives_whole),
         cmocka_unit_test(root_that_runs_ahead_loses_no_message),

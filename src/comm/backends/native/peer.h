@@ -10,6 +10,7 @@
 #include "base/map.h"
 #include "comm/backends/backend.h"
 #include "comm/backends/native/link/link.h"
+#include "comm/backends/native/memory/offer_way.h"
 #include "comm/backends/native/memory/segment.h"
 #include "comm/backends/native/sleep.h"
 
@@ -32,6 +33,8 @@ struct transfer {
     message_offer offered; /* with SHARED: where the sender writes the second half */
     bool must_write;       /* direct sends: the second half, once the memory is mapped */
     segment_view *view;    /* direct receives: the sender's memory, while both copy; else NULL */
+    offer_way *timed;      /* direct receives: of a comparison; else NULL */
+    int64_t since;         /* of `timed` */
     uint64_t sequence;     /* direct sends: the peer's next_message */
     uint64_t step;         /* direct: the tag */
     const uint8_t *from;
@@ -80,6 +83,7 @@ struct native_peer {
     uint64_t consumed;         /* of what the peer charged */
     uint64_t reported;         /* the last value of `consumed` that was sent */
     uint64_t next_message;
+    offer_ways *ways; /* of messages to read; NULL before the first one */
     /* The message that is coming in: */
     transfer *receiving;
     unexpected_message *receiving_unexpected;

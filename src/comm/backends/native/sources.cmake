@@ -3,8 +3,9 @@
 set(native_sources errors.c message_pool.c sleep.c engine/hosts.c engine/join.c engine/native.c
     engine/native_groups.c link/link.c link/link_sealed.c link/link_striped.c link/link_tcp.c
     link/mesh.c link/mesh_streams.c link/message.c memory/copy.c memory/link_shm.c memory/local.c
-    memory/local_join.c memory/segment.c memory/segment_map.c p2p/direct.c p2p/exec.c p2p/match.c
-    plan/layout.c plan/plan_all_reduce.c plan/plan_barrier.c plan/plan_broadcast.c
+    memory/local_join.c memory/offer_way.c memory/segment.c memory/segment_map.c p2p/direct.c
+    p2p/exec.c p2p/match.c plan/layout.c plan/plan_all_reduce.c plan/plan_barrier.c
+    plan/plan_broadcast.c
     plan/plan_gather.c plan/plan_halving.c plan/plan_hosts.c plan/plan_log.c plan/plan_reduce.c
     plan/schedule.c reduce/kernels.c reduce/kernels_baseline.c
     team/algorithm_defaults.c team/algorithm_table.c team/algorithms.c team/levels.c team/team.c

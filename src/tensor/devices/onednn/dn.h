@@ -124,6 +124,9 @@ LS_MUST_USE ls_status layout_place_over(device_state *self, const op_call *call,
  * with dn_host->tensor_destroy(), also after a failure. */
 LS_MUST_USE ls_status layout_arrange(device_state *self, ls_tensor *t, const layout *want,
                                      ls_tensor **temporary, void **out);
+/* The same for the layout of images. */
+LS_MUST_USE ls_status layout_arrange_image(device_state *self, ls_tensor *t, ls_tensor **temporary,
+                                           void **out);
 
 enum {
     REORDER_ADDS = 1,     /* to the elements of dst */

@@ -392,3 +392,8 @@ ls_status layout_arrange(device_state *self, ls_tensor *t, const layout *want,
     *out = dn_data(*temporary);
     return layout_reorder(self, have, dn_data(t), want, *out, 0);
 }
+
+ls_status layout_arrange_image(device_state *self, ls_tensor *t, ls_tensor **temporary, void **out)
+{
+    return layout_arrange(self, t, layout_of_images(self, t->dtype, t->dims), temporary, out);
+}

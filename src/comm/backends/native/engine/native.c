@@ -710,6 +710,7 @@ void native_destroy(native_state *s)
         match_free(&s->peers[i]);
         link_destroy(s->peers[i].link);
         ls_free(s->peers[i].unreachable);
+        ls_free(s->peers[i].ways);
     }
     message_pool_destroy(&s->pool);
     free_works(&s->free_collectives);

@@ -6,13 +6,16 @@
  * order and receives are served in the order they were posted. Small messages are sent at once.
  * Large ones are announced, so that a receive from any source can match them; the receiver answers
  * READY, and the payload follows in pieces. Within a host the receiver reads a large payload from
- * the sender's memory where it can. native.c starts operations here, match.c passes the messages
- * that come in.
+ * the sender's memory where it can and that is faster (offer_way.h). native.c starts operations
+ * here, match.c passes the messages that come in.
  */
 #include "comm/backends/native/p2p/direct.h"
 
 #include "comm/backends/native/errors.h"
 #include "comm/backends/native/p2p/match.h"
+
+#include "base/alloc.h"
+#include "base/clock.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -253,6 +256,35 @@ static const uint8_t *map_offered(transfer *t)
     return from;
 }
 
+// The way of this message; NULL: it is read.
+static offer_way *way_of(const transfer *t)
+{
+    native_peer *p = t->peer;
+
+    if (p->ways == NULL)
+        p->ways = ls_calloc(1, sizeof(*p->ways)); // without memory all are read
+    return p->ways != NULL ? offer_ways_find(p->ways, t->bytes, t->offered.id != 0) : NULL;
+}
+
+// Whether the receiver requests the pieces of a message that it could read.
+static bool takes_pieces(transfer *t)
+{
+    offer_way *way = way_of(t);
+    bool is_timed = false;
+    const bool in_pieces = way != NULL && offer_way_takes_pieces(way, &is_timed);
+
+    t->timed = is_timed ? way : NULL;
+    t->since = is_timed ? ls_now_ns() : 0;
+    return in_pieces;
+}
+
+static void end_timing(transfer *t)
+{
+    if (t->timed != NULL)
+        offer_way_ended(t->timed, t->bytes, ls_now_ns() - t->since);
+    t->timed = NULL;
+}
+
 // This rank has read its part of the payload. A sender that has given up the message may have
 // changed it meanwhile.
 static void receive_done(transfer *t)
@@ -265,6 +297,7 @@ static void receive_done(transfer *t)
                      native_peer_text(t->peer, buf, sizeof(buf)), t->bytes, t->group->state->rank);
         return;
     }
+    end_timing(t);
     backend_count(t->peer->received, t->bytes);
     match_queue_control(t->peer, MESSAGE_TAKEN, t);
     t->finished(t);
@@ -288,14 +321,19 @@ static bool split_copy(transfer *t, const uint8_t *from)
 }
 
 // One copy, straight from the sender's memory: through a mapping where it is shared, which is
-// faster than a system call for such pages. Where it cannot be read, the receiver requests the
-// pieces.
+// faster than a system call for such pages. Where it cannot be read, or pieces are faster, the
+// receiver requests them.
 static void read_offer(transfer *t)
 {
     team *members = t->group->team;
-    const uint8_t *from = members == NULL ? NULL : map_offered(t);
+    const uint8_t *from;
 
     t->is_offered = false;
+    if (takes_pieces(t)) {
+        request_payload(t);
+        return;
+    }
+    from = members == NULL ? NULL : map_offered(t);
     if (from != NULL && split_copy(t, from))
         return;
     if (from != NULL) {
@@ -462,6 +500,7 @@ void direct_received(transfer *t, size_t bytes)
         return;
     if (t->in_pieces)
         list_remove(&t->node);
+    end_timing(t);
     t->finished(t);
 }
 

@@ -55,11 +55,6 @@ static bool has_stride(const pairs_work *k)
     return k->stride[0] != 1 || k->stride[1] != 1;
 }
 
-static ls_status image_of(device_state *self, ls_tensor *t, ls_tensor **temporary, void **out)
-{
-    return layout_arrange(self, t, layout_of_images(self, t->dtype, t->dims), temporary, out);
-}
-
 /* --- dx --- */
 
 /* A panel of the weights: pairs of outputs. */
@@ -177,7 +172,7 @@ static ls_status backward_data(device_state *self, const op_call *call, data_wor
 
     if (weights == NULL)
         return dn_fail(LS_ENOMEM, "no memory for a layout");
-    LS_TRY(image_of(self, call->in[0], &t->dy, &data));
+    LS_TRY(layout_arrange_image(self, call->in[0], &t->dy, &data));
     k.dy = data;
     LS_TRY(packed_weights(self, call->in[1], weights, k.n * k.out_h * k.out_w, &t->w, &data));
     k.plain = data;
@@ -297,9 +292,9 @@ static ls_status backward_weights(device_state *self, const op_call *call, weigh
 
     if (plain == NULL)
         return dn_fail(LS_ENOMEM, "no memory for a layout");
-    LS_TRY(image_of(self, call->in[0], &t->x, &data));
+    LS_TRY(layout_arrange_image(self, call->in[0], &t->x, &data));
     k.x = data;
-    LS_TRY(image_of(self, call->in[1], &t->dy, &data));
+    LS_TRY(layout_arrange_image(self, call->in[1], &t->dy, &data));
     k.dy = data;
     LS_TRY(gradient_begin(self, call, call->out[0], plain, &t->dw, &data));
     k.dw = data;

@@ -97,12 +97,6 @@ static ls_status elements(ls_device *device, int64_t n, ls_tensor **temporary, u
     return LS_OK;
 }
 
-/* The elements of an image with channels last. The caller destroys *temporary. */
-static ls_status image_of(device_state *self, ls_tensor *t, ls_tensor **temporary, void **out)
-{
-    return layout_arrange(self, t, layout_of_images(self, t->dtype, t->dims), temporary, out);
-}
-
 /* --- gradient of the input --- */
 
 typedef struct data_work {
@@ -129,7 +123,7 @@ static ls_status backward_data(device_state *self, const op_call *call, data_wor
 
     if (weights == NULL)
         return dn_fail(LS_ENOMEM, "no memory for a layout");
-    LS_TRY(image_of(self, call->in[0], &t->dy, &data[0]));
+    LS_TRY(layout_arrange_image(self, call->in[0], &t->dy, &data[0]));
     LS_TRY(packed_weights(self, call->in[1], weights, (size_t)shape.m, &t->w, &data[1]));
     LS_TRY(layout_place(dx, layout_of_images(self, LS_BF16, dx->dims)));
     if (!is_whole_dx)
@@ -172,7 +166,7 @@ static ls_status columns_of(device_state *self, const op_call *call, weights_wor
     const int64_t row = taps_of(&call->attrs) * x->dims[1];
     rows_work k = {.attrs = &call->attrs, .image = x->dims, .result = dy->dims};
 
-    LS_TRY(image_of(self, call->in[0], &t->x, out));
+    LS_TRY(layout_arrange_image(self, call->in[0], &t->x, out));
     if (is_whole(&call->attrs))
         return LS_OK;
     LS_TRY(elements(x->device, positions_of(dy->dims) * row, &t->columns, &k.to));
@@ -199,7 +193,7 @@ static ls_status backward_weights(device_state *self, const op_call *call, weigh
 
     if (l == NULL)
         return dn_fail(LS_ENOMEM, "no memory for a layout");
-    LS_TRY(image_of(self, call->in[1], &t->dy, &data[0]));
+    LS_TRY(layout_arrange_image(self, call->in[1], &t->dy, &data[0]));
     LS_TRY(columns_of(self, call, t, &data[1]));
     LS_TRY(gradient_begin(self, call, dw, l, &t->dw, &data[2]));
     LS_TRY(matmul_for(self, &shape, &p));
