@@ -24,12 +24,12 @@
 #include <string.h>
 
 #define PORTION_BYTES ((size_t)384 << 10) /* of points */
-#define PANELS        2                   /* of weights at a time; a product takes two */
-#define DW_ROWS       24                  /* of dw at a time */
-#define DW_COLUMNS    128
-#define PORTION_TILES 24 /* minimum: the products outweigh reading the weights */
+#define PORTION_TILES 24                  /* minimum: the products outweigh reading the weights */
 #define PORTION_LINES 96 /* the same for lines, which share the weights of a point */
 #define PAD_FLOATS    16 /* between points: they map to different cache sets */
+#define PANELS        2  /* by weights: at a time; a product takes two */
+#define DW_ROWS       24 /* the same of dw */
+#define DW_COLUMNS    128
 
 /* One convolution of an image of `in` channels with `out` results, seen as tiles. */
 typedef struct wino {
@@ -58,11 +58,9 @@ typedef struct wino {
     const float *plain;    /* weights, */
     tap_weights taps;      /* in this order */
     const float *bias;
-    float
-        *weights; /* points of the kernel, in panels of 16 outputs; for dw, and by_weights: of each
-                       thread */
-    float *sums;  /* for dw, of each thread: db of the portion, and of all portions so far */
-    float *dw;    /* by_weights */
+    float *weights; /* points of the kernel, or of each thread's part of it */
+    float *sums;    /* for dw, of each thread: db of the portion, and of all portions so far */
+    float *dw;      /* plain */
     bool accumulate;
     float *memory; /* points of a portion, for each thread */
 } wino;
@@ -109,7 +107,7 @@ static void describe(wino *k, const device_state *self, const int64_t *image,
     fitting = PORTION_BYTES / (k->points * (k->in + k->out) * sizeof(float));
     least = k->dims == 1 ? PORTION_LINES : PORTION_TILES;
     k->portion = fitting < least ? least : fitting;
-    k->by_weights = k->n_tiles * (k->in + k->out) <= k->in * k->out;
+    k->by_weights = k->dims == 2 && k->n_tiles * (k->in + k->out) <= k->in * k->out;
     if (k->by_weights || k->portion > k->n_tiles)
         k->portion = k->n_tiles;
 }
