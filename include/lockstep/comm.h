@@ -188,7 +188,7 @@ LS_API void ls_comm_set_queue(ls_comm *comm, ls_queue *queue);
 
 /* --- memory that is reduced without copies --- */
 
-/* Zeroed memory, aligned to 4096, shared with this host's ranks: operations on it need no staging.
+/* Zeroed memory, aligned to 4096, shared with this host's ranks: reductions of it need no staging.
  * Any rank may call it alone. The memory outlives its group: when all groups of the join are
  * destroyed it is ordinary memory, which operations of another join copy. After an operation on it
  * has failed, other ranks may still write to the memory until they notice the failure: free it and

@@ -64,6 +64,19 @@ static void one_message_of_each_way_is_timed(void **state)
     assert_int_equal(w.step, OFFER_WAY_IDLE);
 }
 
+static void a_comparison_that_fails_is_tried_again(void **state)
+{
+    offer_way w = {0};
+    bool is_timed = false;
+
+    (void)state;
+    while (!is_timed)
+        assert_false(offer_way_takes_pieces(&w, &is_timed));
+    offer_way_gave_up(&w);
+    (void)take(&w, 400, 100000, 40000);
+    assert_in_range(take(&w, 1000, 100000, 40000), 950, 999);
+}
+
 static void sizes_and_kinds_have_their_own_ways(void **state)
 {
     offer_ways all = {0};
@@ -84,6 +97,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_faster_way_is_taken),
         cmocka_unit_test(one_message_of_each_way_is_timed),
+        cmocka_unit_test(a_comparison_that_fails_is_tried_again),
         cmocka_unit_test(sizes_and_kinds_have_their_own_ways),
     };
 

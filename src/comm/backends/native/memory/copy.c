@@ -2,7 +2,7 @@
 /*
  * copy.c - copies around the caches with non-temporal stores, which a fence orders before the
  * return, and the choice between these and plain copies. The team's algorithms and link_shm.c call
- * it.
+ * it; offer_way.c uses its comparisons.
  */
 #include "comm/backends/native/memory/copy.h"
 

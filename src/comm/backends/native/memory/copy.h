@@ -37,13 +37,16 @@ void copy_shared(copy_way *way, void *dst, const void *src, size_t bytes);
  * write to dst what it would copy there. Counts that as a copy. */
 bool copy_way_takes_plain(copy_way *way, size_t bytes);
 
+/* --- for offer_way.c and tests --- */
+
+/* Whether the next copy compares; counts it. And the result of a comparison. */
+bool copy_way_compares(copy_way *way);
+void copy_way_compared(copy_way *way, bool around_is_faster);
+
 /* --- for tests --- */
 
 /* Whether all copies of the process that begin later, of COPY_SHARED_BYTES and more, take the way
  * around the caches. */
 void copy_always_around(bool always);
-/* Whether the next copy compares; counts it. And the result of a comparison. */
-bool copy_way_compares(copy_way *way);
-void copy_way_compared(copy_way *way, bool around_is_faster);
 
 #endif

@@ -33,6 +33,12 @@ void offer_way_ended(offer_way *w, size_t bytes, int64_t ns)
     }
 }
 
+void offer_way_gave_up(offer_way *w)
+{
+    w->step = OFFER_WAY_IDLE;
+    w->way.left = w->way.gap; // the comparison is due again
+}
+
 offer_way *offer_ways_find(offer_ways *w, size_t bytes, bool is_mapped)
 {
     const size_t least = (size_t)1 << OFFER_LEAST_BITS;

@@ -27,6 +27,8 @@ typedef struct offer_way {
 bool offer_way_takes_pieces(offer_way *w, bool *is_timed);
 /* A timed message of so many bytes has come, from the choice on in so many nanoseconds. */
 void offer_way_ended(offer_way *w, size_t bytes, int64_t ns);
+/* A timed message has failed, or could not be read: the comparison counts for nothing. */
+void offer_way_gave_up(offer_way *w);
 
 /* The ways of all messages from one sender: by size, and whether its memory is mapped. */
 #define OFFER_CLASSES    6

@@ -32,8 +32,17 @@ static void finish_work(transfer *t)
     native_end_work(t->owner);
 }
 
+/* The message that is timed does not come the way that was chosen. */
+static void stop_timing(transfer *t)
+{
+    if (t->timed != NULL)
+        offer_way_gave_up(t->timed);
+    t->timed = NULL;
+}
+
 void direct_release(native_work *w)
 {
+    stop_timing(&w->direct);
     segment_release(w->direct.view);
     w->direct.view = NULL;
     list_append(&w->group->state->free_directs, &w->node);
@@ -329,21 +338,21 @@ static void read_offer(transfer *t)
     const uint8_t *from;
 
     t->is_offered = false;
-    if (takes_pieces(t)) {
+    if (members == NULL || takes_pieces(t)) {
         request_payload(t);
         return;
     }
-    from = members == NULL ? NULL : map_offered(t);
+    from = map_offered(t);
     if (from != NULL && split_copy(t, from))
         return;
     if (from != NULL) {
         memmove(t->to, from, t->bytes); // threads of one process: they may overlap
         receive_done(t);
-    } else if (members != NULL &&
-               team_read(members, member_of(t->group, t->peer),
+    } else if (team_read(members, member_of(t->group, t->peer),
                          (const char *)(uintptr_t)t->offered.address, (char *)t->to, t->bytes)) {
         receive_done(t);
     } else {
+        stop_timing(t);
         request_payload(t);
     }
 }

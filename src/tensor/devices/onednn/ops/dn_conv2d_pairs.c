@@ -268,6 +268,8 @@ static void weights_range(void *arg, size_t begin, size_t end, size_t thread)
     const dw_part part =
         k->out >= k->in ? (dw_part){begin, end, 0, k->in} : (dw_part){0, k->out, begin, end};
 
+    if (begin == end)
+        return; // more threads than blocks
     for (size_t i = 0; i < positions; i += DW_POSITIONS) {
         const size_t left = positions - i;
 

@@ -15,8 +15,8 @@
  *
  * Many tiles are processed in portions whose points stay in the L2 cache. Few tiles do not pay for
  * reading the points of all weights again for each portion: there the weights are processed in
- * portions, for all tiles. For layouts in blocks of 8 channels, or with AVX-512 of 16, for which
- * oneDNN has no Winograd kernel. docs/environment.md has the rounding errors.
+ * portions, for all tiles. For layouts in blocks of 8 channels, or with AVX-512 of 16.
+ * docs/environment.md has the rounding errors.
  */
 #include "tensor/devices/onednn/conv2d_choice.h"
 #include "tensor/devices/onednn/dn.h"
