@@ -58,9 +58,11 @@ typedef struct wino {
     const float *plain;    /* weights, */
     tap_weights taps;      /* in this order */
     const float *bias;
-    float *weights; /* points of the kernel, or of each thread's part of it */
-    float *sums;    /* for dw, of each thread: db of the portion, and of all portions so far */
-    float *dw;      /* plain */
+    float *weights;  /* points of the kernel, or of each thread's part of it */
+    float *turned;   /* taps of some panels, or of a part of dw, for each thread */
+    size_t n_shares; /* of dw, in portions of tiles: one for each thread */
+    float *sums;     /* for dw, of each thread: db of the portion, and of all portions so far */
+    float *dw;       /* plain */
     bool accumulate;
     float *memory; /* points of a portion, for each thread */
 } wino;
@@ -180,12 +182,6 @@ static wino_kernel kernel_of(const wino *k, size_t count)
                          .step = count + PAD_FLOATS};
 }
 
-/* Of its points, followed by its taps. */
-static size_t kernel_floats(const wino *k, const wino_kernel *w)
-{
-    return k->points * w->step + k->n_taps * w->count;
-}
-
 static const layout *blocks_of(device_state *self, const int64_t *dims)
 {
     return layout_blocked(self, (int)self->simd->wino_block, dims);
@@ -205,11 +201,13 @@ static wino_kernel kernel_of_panels(const wino *k, size_t n)
     return kernel_of(k, n * k->in * 16);
 }
 
-static void read_weights(const wino *k, const panels *b)
+/* Some panels of the weights; their points are `step` apart. */
+static void read_panels(const wino *k, const panels *b, size_t step, size_t thread)
 {
-    const wino_kernel kernel = kernel_of_panels(k, b->end - b->begin);
-    float *taps = b->points + k->points * kernel.step;
+    wino_kernel kernel = kernel_of_panels(k, b->end - b->begin);
+    float *taps = k->turned + thread * k->n_taps * kernel_of_panels(k, PANELS).count;
 
+    kernel.step = step;
     taps_arrange(k->simd, &k->taps, k->plain, b->begin, b->end, taps);
     k->simd->wino_weights(&kernel, taps, b->points);
 }
@@ -231,6 +229,19 @@ static void multiply(const wino *k, size_t count, const float *image, const pane
     for (size_t p = 0; p < k->points; p++)
         k->simd->product(&m, image + p * step_of(k, k->in), b->points + p * step,
                          results + p * step_of(k, k->out) + first);
+}
+
+/* Panels of the points of all weights. */
+static void weights_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const wino *k = arg;
+    const size_t step = kernel_of_panels(k, taps_panels(k->out)).step;
+
+    for (size_t i = begin; i < end; i += PANELS) {
+        const panels b = {i, end < i + PANELS ? end : i + PANELS, k->weights + i * k->in * 16};
+
+        read_panels(k, &b, step, thread);
+    }
 }
 
 static void convolve_range(void *arg, size_t begin, size_t end, size_t thread)
@@ -261,12 +272,11 @@ static void image_range(void *arg, size_t begin, size_t end, size_t thread)
 static void panels_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const wino *k = arg;
-    const wino_kernel kernel = kernel_of_panels(k, PANELS);
-    panels b = {.points = k->weights + thread * kernel_floats(k, &kernel)};
+    panels b = {.points = k->weights + thread * k->points * kernel_of_panels(k, PANELS).step};
 
     for (b.begin = begin; b.begin < end; b.begin = b.end) {
         b.end = end < b.begin + PANELS ? end : b.begin + PANELS;
-        read_weights(k, &b);
+        read_panels(k, &b, kernel_of_panels(k, b.end - b.begin).step, thread);
         multiply(k, k->n_tiles, k->memory, &b, k->memory + k->points * step_of(k, k->in));
     }
 }
@@ -289,7 +299,7 @@ static void convolve_tiles(const device_state *self, wino *k)
         threads_for(self, n_panels, k->points * k->in * 16, panels_range, k);
         threads_for(self, k->n_tiles, k->points * k->out, results_range, k);
     } else {
-        read_weights(k, &(panels){0, n_panels, k->weights});
+        threads_for(self, n_panels, k->points * k->in * 16, weights_range, k);
         threads_for(self, k->n_tiles, k->points * k->in * k->out, convolve_range, k);
     }
 }
@@ -299,18 +309,22 @@ static ls_status convolve(device_state *self, wino *k, ls_tensor *weights, ls_te
                           bool rotated, ls_tensor **memory)
 {
     const size_t n_threads = (size_t)self->threads;
-    const wino_kernel kernel = kernel_of_panels(k, k->by_weights ? PANELS : taps_panels(k->out));
+    const wino_kernel some = kernel_of_panels(k, PANELS);
     const size_t n_points = (k->by_weights ? 1 : n_threads) * memory_floats(k);
-    const size_t n_weights = (k->by_weights ? n_threads : 1) * kernel_floats(k, &kernel);
+    const size_t n_weights =
+        k->points *
+        (k->by_weights ? n_threads * some.step : kernel_of_panels(k, taps_panels(k->out)).step);
+    const size_t n_taps = n_threads * k->n_taps * some.count;
     void *plain;
     float *shift;
 
     LS_TRY(dn_host->tensor_plain(weights, &plain));
     k->plain = plain;
     k->taps = (tap_weights){.in = k->in, .out = k->out, .n = k->n_taps, .rotated = rotated};
-    LS_TRY(dn_floats(weights->device, n_points + n_weights + k->out, memory, &k->memory));
+    LS_TRY(dn_floats(weights->device, n_points + n_weights + n_taps + k->out, memory, &k->memory));
     k->weights = k->memory + n_points;
-    shift = k->weights + n_weights;
+    k->turned = k->weights + n_weights;
+    shift = k->turned + n_taps;
     memset(shift, 0, k->out * sizeof(*shift));
     if (bias != NULL) {
         LS_TRY(dn_host->tensor_plain(bias, &plain));
@@ -413,7 +427,7 @@ static void sum_gradient(const wino *k, size_t count, const float *gradient, flo
     k->simd->add(sums + k->out, sums, sums + k->out, k->out);
 }
 
-static void weights_range(void *arg, size_t begin, size_t end, size_t thread)
+static void portions_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const wino *k = arg;
     float *image = k->memory + thread * memory_floats(k);
@@ -431,6 +445,21 @@ static void weights_range(void *arg, size_t begin, size_t end, size_t thread)
     }
 }
 
+/* The weights from one input channel to outputs [first, end). */
+static void write_some(const wino *k, const dw_part *d, const float *taps, size_t i, size_t first,
+                       size_t end)
+{
+    for (size_t o = first; o < end; o++) {
+        float *to = k->dw + ((d->column + o) * k->in + d->row + i) * k->n_taps;
+
+        for (size_t t = 0; t < k->n_taps; t++) {
+            const float v = taps[(t * d->rows + i) * d->columns + o];
+
+            to[t] = k->accumulate ? to[t] + v : v;
+        }
+    }
+}
+
 /* (taps, rows, columns) of a part into the plain (O,C,K,K), 16 outputs at a time, which share cache
  * lines. */
 static void write_taps(const wino *k, const dw_part *d, const float *taps)
@@ -438,25 +467,20 @@ static void write_taps(const wino *k, const dw_part *d, const float *taps)
     for (size_t first = 0; first < d->columns; first += 16) {
         const size_t end = d->columns < first + 16 ? d->columns : first + 16;
 
-        for (size_t at = 0; at < d->rows * (end - first); at++) {
-            const size_t i = at / (end - first);
-            const size_t o = first + at % (end - first);
-            float *to = k->dw + ((d->column + o) * k->in + d->row + i) * k->n_taps;
-
-            for (size_t t = 0; t < k->n_taps; t++) {
-                const float v = taps[(t * d->rows + i) * d->columns + o];
-
-                to[t] = k->accumulate ? to[t] + v : v;
-            }
-        }
+        for (size_t i = 0; i < d->rows; i++)
+            write_some(k, d, taps, i, first, end);
     }
 }
 
-/* Adds the threads' shares, `floats` long and `step` apart, to the first one's. */
-static void sum_threads(const device_state *self, float *shares, size_t floats, size_t step)
+/* Points of a part, `step` apart, to its weights. */
+static void write_part(const wino *k, const dw_part *d, const float *points, size_t step,
+                       float *taps)
 {
-    for (size_t i = 1; i < (size_t)threads_adding(self); i++)
-        self->simd->add(shares, shares + i * step, shares, floats);
+    wino_kernel kernel = kernel_of(k, d->rows * d->columns);
+
+    kernel.step = step;
+    k->simd->wino_taps(&kernel, points, taps);
+    write_taps(k, d, taps);
 }
 
 static void write_bias(const wino *k, const float *sums, float *db, bool accumulate)
@@ -477,6 +501,11 @@ static void tiles_range(void *arg, size_t begin, size_t end, size_t thread)
                   k->memory + k->points * step_of(k, k->in) + begin * k->out);
 }
 
+static size_t rows_parts(const wino *k)
+{
+    return (k->in + DW_ROWS - 1) / DW_ROWS;
+}
+
 static size_t parts_across(const wino *k)
 {
     return (k->out + DW_COLUMNS - 1) / DW_COLUMNS;
@@ -495,17 +524,15 @@ static void parts_range(void *arg, size_t begin, size_t end, size_t thread)
 {
     const wino *k = arg;
     const wino_kernel largest = kernel_of(k, DW_ROWS * DW_COLUMNS);
-    float *points = k->weights + thread * kernel_floats(k, &largest);
+    float *points = k->weights + thread * k->points * largest.step;
 
     for (size_t i = begin; i < end; i++) {
         const dw_part d = part_at(k, i);
-        const wino_kernel kernel = kernel_of(k, d.rows * d.columns);
-        float *taps = points + k->points * kernel.step;
 
         multiply_transposed(k, k->n_tiles, &d, k->memory, k->memory + k->points * step_of(k, k->in),
                             points, false);
-        k->simd->wino_taps(&kernel, points, taps);
-        write_taps(k, &d, taps);
+        write_part(k, &d, points, kernel_of(k, d.rows * d.columns).step,
+                   k->turned + thread * k->n_taps * largest.count);
     }
 }
 
@@ -514,45 +541,68 @@ static ls_status backward_by_weights(device_state *self, const op_call *call, wi
 {
     const wino_kernel part = kernel_of(k, DW_ROWS * DW_COLUMNS);
     const size_t n_points = memory_floats(k);
-    const size_t n_weights = (size_t)self->threads * kernel_floats(k, &part);
-    const size_t n_parts = (k->in + DW_ROWS - 1) / DW_ROWS * parts_across(k);
+    const size_t n_weights = (size_t)self->threads * k->points * part.step;
+    const size_t n_taps = (size_t)self->threads * k->n_taps * part.count;
 
-    LS_TRY(dn_floats(call->in[0]->device, n_points + n_weights + 2 * k->out, memory, &k->memory));
+    LS_TRY(dn_floats(call->in[0]->device, n_points + n_weights + n_taps + 2 * k->out, memory,
+                     &k->memory));
     k->weights = k->memory + n_points;
-    k->sums = k->weights + n_weights;
+    k->turned = k->weights + n_weights;
+    k->sums = k->turned + n_taps;
     memset(k->sums, 0, 2 * k->out * sizeof(*k->sums));
     threads_for(self, k->n_tiles, k->points * (k->in + k->out), tiles_range, k);
-    threads_for(self, n_parts, k->points * DW_ROWS * DW_COLUMNS, parts_range, k);
+    threads_for(self, rows_parts(k) * parts_across(k), k->points * part.count, parts_range, k);
     sum_gradient(k, k->n_tiles, k->memory + k->points * step_of(k, k->in), k->sums);
     return LS_OK;
 }
 
 /* --- dw in portions of tiles --- */
 
+static size_t share_floats(const wino *k)
+{
+    return k->points * kernel_of(k, k->in * k->out).step;
+}
+
+/* Adds the shares of all threads to the first one, and writes its weights: some rows of dw. */
+static void rows_range(void *arg, size_t begin, size_t end, size_t thread)
+{
+    const wino *k = arg;
+    const size_t step = kernel_of(k, k->in * k->out).step;
+
+    for (size_t i = begin * DW_ROWS; i < end * DW_ROWS && i < k->in; i += DW_ROWS) {
+        const dw_part d = {i, k->in - i < DW_ROWS ? k->in - i : DW_ROWS, 0, k->out};
+        float *points = k->weights + i * k->out;
+
+        for (size_t p = 0; p < k->points * (k->n_shares - 1); p++) {
+            float *sum = points + p % k->points * step;
+
+            k->simd->add(sum, sum + (p / k->points + 1) * share_floats(k), sum, d.rows * k->out);
+        }
+        write_part(k, &d, points, step, k->turned + thread * k->n_taps * DW_ROWS * k->out);
+    }
+}
+
 static ls_status backward_by_tiles(device_state *self, const op_call *call, wino *k,
                                    ls_tensor **memory)
 {
-    const wino_kernel kernel = kernel_of(k, k->in * k->out);
-    const dw_part all = {0, k->in, 0, k->out};
     const size_t n_threads = (size_t)threads_adding(self);
     const size_t n_points = n_threads * memory_floats(k);
-    const size_t n_sums = n_threads * (k->points * kernel.step + 2 * k->out);
-    float *taps;
+    const size_t n_sums = n_threads * (share_floats(k) + 2 * k->out);
+    const size_t n_taps = (size_t)self->threads * k->n_taps * DW_ROWS * k->out;
 
-    LS_TRY(dn_floats(call->in[0]->device, n_points + n_sums + k->n_taps * kernel.count, memory,
-                     &k->memory));
+    LS_TRY(dn_floats(call->in[0]->device, n_points + n_sums + n_taps, memory, &k->memory));
+    k->n_shares = n_threads;
     k->weights = k->memory + n_points;
-    k->sums = k->weights + n_threads * k->points * kernel.step;
-    taps = k->weights + n_sums;
+    k->sums = k->weights + n_threads * share_floats(k);
+    k->turned = k->weights + n_sums;
     memset(k->weights, 0, n_sums * sizeof(*k->weights));
     if (self->thread_invariant)
-        weights_range(k, 0, k->n_tiles, 0);
+        portions_range(k, 0, k->n_tiles, 0);
     else
-        threads_for(self, k->n_tiles, k->points * kernel.count, weights_range, k);
-    sum_threads(self, k->weights, k->points * kernel.step, k->points * kernel.step);
-    sum_threads(self, k->sums + k->out, k->out, 2 * k->out);
-    self->simd->wino_taps(&kernel, k->weights, taps);
-    write_taps(k, &all, taps);
+        threads_for(self, k->n_tiles, k->points * k->in * k->out, portions_range, k);
+    threads_for(self, rows_parts(k), k->points * DW_ROWS * k->out, rows_range, k);
+    for (size_t i = 1; i < n_threads; i++)
+        self->simd->add(k->sums + k->out, k->sums + (2 * i + 1) * k->out, k->sums + k->out, k->out);
     return LS_OK;
 }
 
