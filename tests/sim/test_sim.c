@@ -329,6 +329,13 @@ static const struct {
       .n_faults = 2,
       .faults = {{.kind = FAULT_ISOLATE, .at_ms = 6000, .length_ms = 4400},
                  {.kind = FAULT_KILL, .at_ms = 22000}}}},
+    {"the last rank, on another machine, goes on when the head is lost",
+     {.n_steps = 320,
+      .n_local = 1,
+      .n_faults = 3,
+      .faults = {{.kind = FAULT_RANK, .at_ms = 6000, .a = 2},
+                 {.kind = FAULT_RANK, .at_ms = 8000},
+                 {.kind = FAULT_POWER, .at_ms = 21000}}}},
     {"packets of the next head take long",
      {.n_steps = 120,
       .n_faults = 2,
@@ -427,7 +434,7 @@ static int run_scene(const char *what, scenario s, uint64_t seed)
 
     s.seed = seed;
     s.n_nodes = s.n_nodes > 0 ? s.n_nodes : 3;
-    s.n_local = 1 + (int)(seed % 2);
+    s.n_local = s.n_local > 0 ? s.n_local : 1 + (int)(seed % 2);
     s.step_ms = 200;
     s.n_shards = 2 * s.n_nodes + 1; // at least one for each rank
     s.is_elastic = s.n_nodes > 1;

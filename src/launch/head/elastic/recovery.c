@@ -226,7 +226,8 @@ static void on_asked(recovery *r, const recovery_event *e)
 }
 
 /* A member that has not reported yet whether it can recover may do so now: one that cannot ends
- * with its group. */
+ * with its group. A group of one has no hub, and goes on; if its member has not received its seat
+ * it asks again. */
 static void on_moved(recovery *r)
 {
     if (r->is_over)
@@ -236,7 +237,8 @@ static void on_moved(recovery *r)
         r->members[i].has_asked = false;
         r->members[i].can_recover |= r->members[i].state == MEMBER_IN;
     }
-    ask_all(r);
+    if (r->n_seats > 1)
+        ask_all(r);
 }
 
 static void on_found(recovery *r, const recovery_event *e)

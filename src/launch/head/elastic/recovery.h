@@ -29,9 +29,10 @@
  *     member of it has a state, when too few are left, or when one of them has never asked and
  *     never reported a state: its program cannot recover.
  *
- * Another head takes over (succession.h) with a machine of recovery_read(): RECOVERY_MOVED, then
- * RECOVERY_FOUND for each process that the agents report, which repeats actions that have not
- * reached them, and RECOVERY_DIED for those of nodes that do not come.
+ * Another head takes over (succession.h) with a machine of recovery_read(): RECOVERY_MOVED, after
+ * which the members of a roster of several are to ask, as their hub is lost; then RECOVERY_FOUND
+ * for each process that the agents report, which repeats actions that have not reached them, and
+ * RECOVERY_DIED for those of nodes that do not come.
  *
  * What the driver (head_elastic.c) does: it reports each end of a process once, and each question
  * and each report of a state as it comes. Late, repeated and reordered questions do no harm.
