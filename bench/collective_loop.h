@@ -12,8 +12,9 @@
  *
  * Below LOOP_NET_FROM operations run back to back, as there is little to fetch. From there on each
  * pass writes the source, runs the operation and reads the destination, because training does so
- * and a loop over idle buffers leaves every slice in its owner's cache; USE_US is the same pass
- * with a barrier in place of the operation. CALIB_US is the time of a fixed copy just before, by
+ * and a loop over idle buffers leaves every slice in its owner's cache; USE_US is the time of the
+ * writes and reads: that of the same pass with a barrier in place of the operation, less that of
+ * barriers back to back. CALIB_US is the time of a fixed copy just before, by
  * which slow spells of the machine are found. C and C++.
  */
 #ifndef BENCH_COLLECTIVE_LOOP_H
@@ -265,20 +266,31 @@ static inline int loop_measure(const loop_engine *e, const loop_case *c, double 
                                FILE *out)
 {
     const double ways = c->op == LOOP_SENDRECV ? 2 : 1;
+    loop_case barrier;
     double gross[LOOP_BATCHES];
     double use[LOOP_BATCHES];
     double switches[LOOP_BATCHES];
     const int passes = loop_passes(e, c, milliseconds);
     const double calibration = loop_calibrate(e);
 
+    memset(&barrier, 0, sizeof(barrier));
+    barrier.op = LOOP_BARRIER;
     if (passes < 0 || calibration < 0)
         return 1;
     for (int i = 0; i < LOOP_BATCHES; i++) {
         switches[i] = loop_switches();
         gross[i] = loop_batch(e, c, 1, passes);
         switches[i] = e->slowest(e->self, (loop_switches() - switches[i]) / passes);
-        use[i] = c->is_used ? loop_batch(e, c, 0, passes) : 0;
-        if (gross[i] < 0 || use[i] < 0)
+        use[i] = 0;
+        if (c->is_used) {
+            const double waits = loop_batch(e, &barrier, 1, passes);
+
+            use[i] = loop_batch(e, c, 0, passes);
+            if (waits < 0 || use[i] < 0)
+                return 1;
+            use[i] = use[i] > waits ? use[i] - waits : 0;
+        }
+        if (gross[i] < 0)
             return 1;
     }
     if (out != NULL) {

@@ -116,8 +116,8 @@ static void invalid_row_is_named(void **state)
         {"allreduce:staged", "unknown operation \"allreduce\" (known: all, all_reduce"},
         {"all_reduce:ring", "unknown algorithm \"ring\" (known: inline, staged, shared, direct, "
                             "levels)"},
-        {"all_reduce:inline", "inline carries at most 16384 bytes: write inline<=16384"},
-        {"all_reduce:inline<=32K", "inline carries at most 16384 bytes"},
+        {"all_reduce:inline", "inline carries at most 4096 bytes: write inline<=4096"},
+        {"all_reduce:inline<=32K", "inline carries at most 4096 bytes"},
         {"reduce:direct", "direct does not support reduce"},
         {"gather:levels", "levels does not support gather"},
         {"all_reduce:staged<=many", "many"},

@@ -34,6 +34,9 @@ static void every_way_copies_the_bytes(void **state)
                                    1,
                                    63,
                                    64,
+                                   2047,
+                                   2048,
+                                   4097,
                                    COPY_SHARED_BYTES - 1,
                                    COPY_SHARED_BYTES,
                                    COPY_SHARED_BYTES + 1,
@@ -108,24 +111,6 @@ static void a_way_changes_after_several_comparisons_in_a_row(void **state)
     assert_false(way.is_around);
 }
 
-/* A caller that writes without a copy leaves the comparisons to copies. */
-static void direct_writes_count_but_do_not_compare(void **state)
-{
-    copy_way way = {0};
-    int n = 0;
-
-    (void)state;
-    while (copy_way_takes_plain(&way, COPY_SHARED_BYTES))
-        n++;
-    assert_in_range(n, 1, 16);
-    assert_false(copy_way_takes_plain(&way, COPY_SHARED_BYTES));
-    assert_true(copy_way_compares(&way));
-    copy_way_compared(&way, false);
-    assert_true(copy_way_takes_plain(&way, COPY_SHARED_BYTES));
-    way.is_around = true;
-    assert_false(copy_way_takes_plain(&way, COPY_SHARED_BYTES));
-}
-
 /* Comparisons that agree become rare. */
 static void comparisons_are_few(void **state)
 {
@@ -147,7 +132,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_way_copies_the_bytes),
         cmocka_unit_test(a_way_changes_after_several_comparisons_in_a_row),
-        cmocka_unit_test(direct_writes_count_but_do_not_compare),
         cmocka_unit_test(comparisons_are_few),
     };
 

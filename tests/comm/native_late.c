@@ -192,58 +192,71 @@ static void an_operation_sends_what_the_one_before_has_written(void **state)
 
 typedef struct ahead_run {
     coll_kind kind;
+    size_t count; /* of a part */
     int n_ranks;
     atomic_int n_given; /* ranks that only give, and have finished */
 } ahead_run;
 
 static bool gives_only(const ahead_run *run, int rank)
 {
-    return run->kind == COLL_BROADCAST ? rank == 0 : rank != 0;
+    return run->kind == COLL_BROADCAST || run->kind == COLL_SCATTER ? rank == 0 : rank != 0;
 }
 
 static int run_ahead(const comm_boot *boot, void *arg)
 {
     ahead_run *run = arg;
-    const int n_given = run->kind == COLL_BROADCAST ? 1 : boot->size - 1;
-    float x = (float)(boot->rank + 1);
-    float out[8] = {0};
+    const int n_given =
+        run->kind == COLL_BROADCAST || run->kind == COLL_SCATTER ? 1 : boot->size - 1;
+    const size_t count = run->count;
+    float *src = ls_alloc_aligned(64, (size_t)boot->size * count * sizeof(float));
+    float *dst = ls_alloc_aligned(64, (size_t)boot->size * count * sizeof(float));
     team_rank *r = ls_calloc(1, sizeof(*r));
     coll op;
 
-    RANK_CHECK(r != NULL);
+    RANK_CHECK(r != NULL && src != NULL && dst != NULL);
     RANK_CHECK(team_rank_open(r, boot, PIECE) == LS_OK);
-    op = team_rank_op(run->kind, LS_F32, LS_SUM, 0, &x, out, 1);
+    for (size_t i = 0; i < (size_t)boot->size * count; i++)
+        src[i] = (float)(boot->rank + 1);
+    op = team_rank_op(run->kind, LS_F32, LS_SUM, 0, src, dst, count);
     if (!gives_only(run, boot->rank))
         RANK_CHECK(reaches(&run->n_given, n_given));
     RANK_CHECK(team_rank_run(r, &op) == LS_OK);
     if (gives_only(run, boot->rank))
         atomic_fetch_add(&run->n_given, 1);
-    if (run->kind == COLL_BROADCAST)
-        RANK_CHECK(out[0] == 1.0F);
+    if (run->kind == COLL_BROADCAST || run->kind == COLL_SCATTER)
+        RANK_CHECK(dst[0] == 1.0F && dst[count - 1] == 1.0F);
     else if (boot->rank == 0 && run->kind == COLL_REDUCE)
-        RANK_CHECK(out[0] == (float)(boot->size * (boot->size + 1) / 2));
+        RANK_CHECK(dst[count - 1] == (float)(boot->size * (boot->size + 1) / 2));
     else if (boot->rank == 0)
-        RANK_CHECK(out[boot->size - 1] == (float)boot->size);
+        RANK_CHECK(dst[(size_t)boot->size * count - 1] == (float)boot->size);
     team_rank_close(r);
+    ls_free(src);
+    ls_free(dst);
     ls_free(r);
     return 0;
 }
 
 static void a_rank_that_only_gives_a_small_contribution_waits_for_none(void **state)
 {
-    static const coll_kind kinds[] = {COLL_BROADCAST, COLL_REDUCE, COLL_GATHER};
+    static const coll_kind kinds[] = {COLL_BROADCAST, COLL_REDUCE, COLL_GATHER, COLL_SCATTER};
+    // Inline, and one piece through staging.
+    static const size_t counts[] = {1, PIECE / sizeof(float)};
 
     (void)state;
-    for (size_t i = 0; i < LS_COUNT_OF(kinds); i++) {
-        for (int n = 2; n <= 4; n++) {
-            ahead_run run = {.kind = kinds[i], .n_ranks = n};
+    for (size_t i = 0; i < LS_COUNT_OF(kinds) * LS_COUNT_OF(counts); i++) {
+        ahead_run run = {.kind = kinds[i / 2], .count = counts[i % 2]};
 
-            assert_int_equal(ranks_run(AS_THREADS, n, run_ahead, &run), 0);
+        if (run.kind == COLL_SCATTER && run.count > 1)
+            run.count /= 4;
+        for (run.n_ranks = 2; run.n_ranks <= 4; run.n_ranks++) {
+            print_message("%s of %zu, %d ranks\n", coll_name(run.kind), run.count, run.n_ranks);
+            atomic_store(&run.n_given, 0);
+            assert_int_equal(ranks_run(AS_THREADS, run.n_ranks, run_ahead, &run), 0);
         }
     }
 }
 
-#define MIXED_COUNT 1500 /* the most elements of one part: some operations are not inline */
+#define MIXED_COUNT 5000 /* the most elements of one part: some operations are not inline */
 
 typedef struct mixed_op {
     coll_kind kind;
@@ -255,7 +268,7 @@ static mixed_op draw_op(ls_rng *rng, int n)
 {
     static const coll_kind kinds[] = {COLL_BROADCAST, COLL_REDUCE,     COLL_GATHER,
                                       COLL_SCATTER,   COLL_ALL_REDUCE, COLL_BARRIER};
-    static const size_t counts[] = {1, 100, 1000, MIXED_COUNT};
+    static const size_t counts[] = {1, 100, 1000, 2000, MIXED_COUNT};
     mixed_op o = {.kind = kinds[ls_rng_below(rng, LS_COUNT_OF(kinds))], .root = -1};
 
     if (coll_has_root(o.kind))

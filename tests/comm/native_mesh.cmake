@@ -30,7 +30,7 @@ endforeach()
 # A reader is stopped in the middle of a copy from another rank's memory.
 ls_test(test_comm_native_gave_up multiproc
   SOURCES ${here}/native_mesh_gave_up.c ${mesh_ranks} LIBS ${mesh_test_libs} TIMEOUT 240)
-foreach(call memcpy memmove reduce_tree)
+foreach(call copy_string memcpy memmove reduce_tree)
   target_link_options(test_comm_native_gave_up PRIVATE -Wl,--wrap=${call})
 endforeach()
 # Some of these with several connections a pair.

@@ -388,16 +388,18 @@ static bool may_have_message(const native_group *g, native_peer *p)
     return p->link != NULL && (p->is_local || match_is_expecting(p) || !list_empty(&g->receives));
 }
 
-/* Moves the group's messages; true when something moved. */
-static bool spin_links(native_group *g)
+/* Moves the group's messages, of one peer or (NULL) of all; true when something moved. */
+static bool spin_links(native_group *g, native_peer *only)
 {
     native_state *s = g->state;
     bool moved = false;
 
     for (int i = 0; i < g->info->size; i++) {
-        if (may_have_message(g, g->peers[i]))
+        if ((only == NULL || only == g->peers[i]) && may_have_message(g, g->peers[i]))
             moved |= receive_peer(g->peers[i]);
     }
+    if (only != NULL && !moved)
+        return false;
     moved |= exec_run(s);
     for (int i = 0; i < g->info->size; i++)
         moved |= flush_peer(g->peers[i]);
@@ -425,8 +427,8 @@ static bool spin_messages(native_group *g, int pass)
 {
     transfer *t = pass % SPIN_EVERYTHING == 0 ? NULL : expected_message(g);
 
-    if (t == NULL)
-        return spin_links(g);
+    if (t == NULL || t->bytes > LINK_POST_BYTES)
+        return spin_links(g, t == NULL ? NULL : t->peer);
     if (!direct_try_receive(t))
         return false;
     native_complete_works(g->state);

@@ -15,7 +15,8 @@
 #define BATCH_ITEMS 8
 #define CALL_BYTES  (2U << 20) /* moved by one call, so that no link starves the others */
 #define LARGE_BYTES 16384 /* a payload with more bytes left than this is read without staging */
-/* Read after a large payload: the next header, and hardly any payload that is copied twice. */
+/* Read after a large payload, or from memory: the next header, and hardly any payload that is
+ * copied twice. */
 #define BESIDE_BYTES 256
 
 ls_status link_idle_create(const link_sink *sink, peer_link **out)
@@ -345,9 +346,10 @@ static bool receive_stream(peer_link *l)
             direct = l->in_bytes - l->in_done;
             iov[n++] = (struct iovec){.iov_base = l->target + l->in_done, .iov_len = direct};
         }
-        iov[n++] = (struct iovec){
-            .iov_base = l->staging + l->staged_end,
-            .iov_len = direct > LARGE_BYTES ? BESIDE_BYTES : LINK_STAGING_BYTES - l->staged_end};
+        iov[n++] = (struct iovec){.iov_base = l->staging + l->staged_end,
+                                  .iov_len = direct > LARGE_BYTES || l->ops->is_memory
+                                                 ? BESIDE_BYTES
+                                                 : LINK_STAGING_BYTES - l->staged_end};
         wanted = direct + iov[n - 1].iov_len;
         moved = l->ops->read(l, iov, n);
         if (moved < 0) {

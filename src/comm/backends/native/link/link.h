@@ -50,6 +50,8 @@ typedef struct link_ops {
     /* peek(), copy and drop() in one, for a message that is exactly the requested one; *credit is
      * its credit. False: the oldest post is another, or there is none. */
     bool (*take)(peer_link *l, const link_request *request, uint8_t *to, uint64_t *credit);
+    /* A read costs no system call: no payload is read together with its header and copied twice. */
+    bool is_memory;
     /* Optional. False: the peer has neither written nor ended; read would return 0. */
     bool (*has_begun)(const peer_link *l);
     /* Whether everything written has reached the peer's side. */

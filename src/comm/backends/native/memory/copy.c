@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * copy.c - copies around the caches with non-temporal stores, which a fence orders before the
- * return, and the choice between these and plain copies. The team's algorithms and link_shm.c call
- * it; offer_way.c uses its comparisons.
+ * return, plain copies by string instructions, and the choice between both. The team's algorithms
+ * and link_shm.c call it; offer_way.c uses its comparisons.
+ *
+ * String instructions: Intel 64 and IA-32 Architectures Optimization Reference Manual, "Enhanced
+ * REP MOVSB and STOSB operation". The C library uses them too, but not below 4 or 8 KiB, and not
+ * from the size of a second-level cache on.
  */
 #include "comm/backends/native/memory/copy.h"
 
@@ -62,6 +66,43 @@ void copy_around(void *dst, const void *src, size_t bytes)
 }
 #endif
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+#define STRING_BYTES ((size_t)2048) /* fewer take as long by plain stores */
+
+static bool has_string(void)
+{
+    static _Atomic int known; /* 1: yes, 2: no */
+    int has = atomic_load_explicit(&known, memory_order_relaxed);
+    unsigned a;
+    unsigned b;
+    unsigned c;
+    unsigned d;
+
+    if (has == 0) {
+        has = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & 1U << 9) != 0 ? 1 : 2; // ERMS
+        atomic_store_explicit(&known, has, memory_order_relaxed);
+    }
+    return has == 1;
+}
+
+void *copy_string(void *dst, const void *src, size_t bytes)
+{
+    void *to = dst;
+
+    if (bytes < STRING_BYTES || !has_string())
+        return memcpy(dst, src, bytes);
+    __asm__ volatile("rep movsb" : "+D"(to), "+S"(src), "+c"(bytes) : : "memory");
+    return dst;
+}
+#else
+void *copy_string(void *dst, const void *src, size_t bytes)
+{
+    return memcpy(dst, src, bytes);
+}
+#endif
+
 static bool is_always_around;
 
 void copy_always_around(bool always)
@@ -69,38 +110,11 @@ void copy_always_around(bool always)
     is_always_around = always && HAS_AROUND;
 }
 
-/* Whether the way of these bytes is chosen by comparisons; otherwise it is *is_around. */
-static bool is_chosen(size_t bytes, bool *is_around)
-{
-    const bool can_choose = HAS_AROUND && bytes >= COPY_SHARED_BYTES;
-
-    *is_around = can_choose && is_always_around;
-    return can_choose && !is_always_around;
-}
-
-static void begin(copy_way *way)
+bool copy_way_compares(copy_way *way)
 {
     if (way->gap == 0)
         way->left = way->gap = GAP_FIRST;
-}
-
-bool copy_way_compares(copy_way *way)
-{
-    begin(way);
     return way->left-- == 0;
-}
-
-bool copy_way_takes_plain(copy_way *way, size_t bytes)
-{
-    bool is_around;
-
-    if (!is_chosen(bytes, &is_around))
-        return !is_around;
-    begin(way);
-    if (way->is_around || way->left == 0)
-        return false;
-    way->left--;
-    return true;
 }
 
 void copy_way_compared(copy_way *way, bool around_is_faster)
@@ -123,7 +137,7 @@ static void copy(bool is_around, uint8_t *dst, const uint8_t *src, size_t bytes)
     if (is_around)
         copy_around(dst, src, bytes);
     else
-        memcpy(dst, src, bytes);
+        (void)copy_string(dst, src, bytes);
 }
 
 /* The store that publishes the bytes waits for those of a plain copy, so it is part of their time.
@@ -136,7 +150,7 @@ static void copy_and_compare(copy_way *way, uint8_t *dst, const uint8_t *src, si
     int64_t at[3];
 
     at[0] = ls_now_ns();
-    memcpy(dst, src, sample);
+    (void)copy_string(dst, src, sample);
     atomic_store_explicit(&published, 1, memory_order_seq_cst);
     at[1] = ls_now_ns();
     copy_around(dst + sample, src + sample, sample);
@@ -147,10 +161,8 @@ static void copy_and_compare(copy_way *way, uint8_t *dst, const uint8_t *src, si
 
 void copy_shared(copy_way *way, void *dst, const void *src, size_t bytes)
 {
-    bool is_around;
-
-    if (!is_chosen(bytes, &is_around))
-        copy(is_around, dst, src, bytes);
+    if (!HAS_AROUND || bytes < COPY_SHARED_BYTES || is_always_around)
+        copy(is_always_around && bytes >= COPY_SHARED_BYTES, dst, src, bytes);
     else if (copy_way_compares(way))
         copy_and_compare(way, dst, src, bytes);
     else

@@ -16,6 +16,10 @@
  * them when they are read, and for memory that other cores have read. */
 void copy_around(void *dst, const void *src, size_t bytes);
 
+/* As memcpy(), for memory that other cores have read. From 2 KiB on it uses the string instruction
+ * of an x86 processor with ERMS, which takes a line for writing without reading it first. */
+void *copy_string(void *dst, const void *src, size_t bytes);
+
 /*
  * How a rank writes memory that other ranks read and that it then writes again. A core must take a
  * line back from the others' caches before it writes it. Between cores that do not share their last
@@ -33,9 +37,6 @@ typedef struct copy_way {
 
 /* As memcpy(). Stores with release order make the bytes visible in either way. */
 void copy_shared(copy_way *way, void *dst, const void *src, size_t bytes);
-/* Whether the next copy of so many bytes is a plain one, without a comparison: then the caller may
- * write to dst what it would copy there. Counts that as a copy. */
-bool copy_way_takes_plain(copy_way *way, size_t bytes);
 
 /* --- for offer_way.c and tests --- */
 

@@ -25,6 +25,7 @@
 #define POSTS        8
 #define PAGE_BYTES   ((size_t)4096)
 #define PIECE_BYTES  ((size_t)16384)
+#define PUBLISHED    4    /* when a quarter of the ring is read; less when nothing is left */
 #define POST_CHARGED 0x80 /* with the type */
 #define POST_DIRECT  0x40
 #define POST_TYPE    0x0f
@@ -57,6 +58,8 @@ typedef struct shm_stream {
     int peer;
     size_t ring_bytes; /* a power of two */
     uint64_t seen;     /* the reader's counter when this side last loaded it */
+    uint64_t n_read;   /* of `in`; its counter follows: publish_read() */
+    uint64_t n_read_published;
     uint64_t n_posted;
     uint64_t n_posted_taken;          /* when this side last loaded it */
     uint64_t n_taken;                 /* of the other side's posts */
@@ -112,8 +115,11 @@ static unsigned in_state(const shm_stream *s)
 // NULL: nothing was written yet.
 static shm_ring *in_ring(shm_stream *s)
 {
-    if (s->in == NULL && (in_state(s) & RING_OPEN) != 0)
+    if (s->in == NULL && (in_state(s) & RING_OPEN) != 0) {
         s->in = local_ring_from(s->local, s->peer);
+        s->n_read = atomic_load_explicit(&s->in->read, memory_order_relaxed);
+        s->n_read_published = s->n_read;
+    }
     return s->in;
 }
 
@@ -270,24 +276,38 @@ static bool shm_take(peer_link *l, const link_request *request, uint8_t *to, uin
     return true;
 }
 
+/* As in shm_write(): the writer may sleep because the ring was full. */
+static void publish_read(shm_stream *s)
+{
+    atomic_store_explicit(&s->in->read, s->n_read, memory_order_seq_cst);
+    s->n_read_published = s->n_read;
+    local_ring(s->local, s->peer);
+}
+
+static void shm_settle(peer_link *l)
+{
+    shm_stream *s = l->stream;
+
+    if (s->n_read != s->n_read_published)
+        publish_read(s);
+}
+
 static ssize_t shm_read(peer_link *l, const struct iovec *iov, int n)
 {
     shm_stream *s = l->stream;
     const bool is_over = s->peer_ended || (in_state(s) & RING_FINISHED) != 0;
     shm_ring *ring = in_ring(s);
-    uint64_t at;
+    const uint64_t start = s->n_read;
+    uint64_t at = start;
     uint64_t held;
-    uint64_t start;
     size_t left;
 
     if (ring == NULL) {
         l->error = 0;
         return is_over ? -1 : 0;
     }
-    at = atomic_load_explicit(&ring->read, memory_order_relaxed); // written by this rank only
     // As in_state(). Acquires the bytes.
     held = atomic_load_explicit(&ring->written, memory_order_seq_cst) - at;
-    start = at;
     left = (size_t)held;
     if (held > s->ring_bytes) {
         l->error = EPROTO;
@@ -310,11 +330,9 @@ static ssize_t shm_read(peer_link *l, const struct iovec *iov, int n)
         at += bytes;
         left -= bytes;
     }
-    if (at != start) {
-        // As in shm_write(): the writer may sleep because the ring was full.
-        atomic_store_explicit(&ring->read, at, memory_order_seq_cst);
-        local_ring(s->local, s->peer);
-    }
+    s->n_read = at;
+    if (at - s->n_read_published >= s->ring_bytes / PUBLISHED)
+        publish_read(s);
     return (ssize_t)(at - start);
 }
 
@@ -352,8 +370,10 @@ static const link_ops shm_ops = {
     .peek = shm_peek,
     .drop = shm_drop,
     .take = shm_take,
+    .is_memory = true,
     .has_begun = shm_has_begun,
     .is_delivered = shm_is_delivered,
+    .settle = shm_settle,
     .finish = shm_finish,
     .close = shm_close,
 };

@@ -22,8 +22,7 @@
 // Small messages: each rank reads n - 1 contributions, so with more ranks staging wins at fewer
 // bytes (at many more where ranks share cores).
 #define INLINE_ROWS(kind_)                                                                         \
-    ROW(kind_, "inline", TEAM_INLINE_BYTES, 4, TEAM_ANY_MEMORY),                                   \
-        ROW(kind_, "inline", 4096, 8, TEAM_ANY_MEMORY),                                            \
+    ROW(kind_, "inline", TEAM_INLINE_BYTES, 8, TEAM_ANY_MEMORY),                                   \
         ROW(kind_, "inline", 2048, 16, TEAM_ANY_MEMORY),                                           \
         ROW(kind_, "inline", 256, INT_MAX, TEAM_ANY_MEMORY)
 
@@ -34,9 +33,11 @@
     ROW(kind_, "inline", TEAM_COMBINED_BYTES, INT_MAX, TEAM_HAS_GATES),                            \
         ROW(kind_, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_LEVELS)
 
-// `staged_`: contributions up to which copying twice through the caches beats the kernel's copy.
+// `staged_`: contributions up to which copying twice through the caches beats the kernel's copy; of
+// two ranks, which copy at the same time, up to more.
 #define COPY_ROWS(kind_, staged_)                                                                  \
-    ROW(kind_, "staged", staged_, INT_MAX, TEAM_ANY_MEMORY),                                       \
+    ROW(kind_, "staged", (size_t)16 << 20, 2, TEAM_ANY_MEMORY),                                    \
+        ROW(kind_, "staged", staged_, INT_MAX, TEAM_ANY_MEMORY),                                   \
         ROW(kind_, "direct", SIZE_MAX, INT_MAX, TEAM_READABLE_MEMORY),                             \
         ROW(kind_, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY)
 

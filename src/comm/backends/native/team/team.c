@@ -96,7 +96,7 @@ bool team_futex_wait(team *t)
 }
 
 /*
- * This rank's next slot was used three operations ago, but the others' caches still hold its lines.
+ * This rank's next slot was used some operations ago, but the others' caches still hold its lines.
  * This rank fetches them while it has to wait anyway: as many as this operation took, since the
  * next one is often alike.
  */
@@ -112,15 +112,14 @@ static void prefetch_next_slot(const team *t)
         core_prefetch_write(next + offsetof(team_slot, data) + at);
 }
 
-/* Whether this rank takes nothing from others, and has given its part when it has published. Not
- * with gates, which ranks pass together. */
+/* Whether this rank takes nothing from others, in an operation in which each member takes what the
+ * others have published. Not with gates, which ranks pass together. */
 static bool gives_only(const team *t)
 {
     const coll_shape *shape = &coll_shapes[t->op->kind];
 
-    return t->is_inline && !t->has_gates &&
-           ((shape->src_at_root && t->rank == t->op->root) ||
-            (shape->dst_at_root && t->rank != t->op->root));
+    return !t->has_gates && ((shape->src_at_root && t->rank == t->op->root) ||
+                             (shape->dst_at_root && t->rank != t->op->root));
 }
 
 /* What the caches hold of the team's memory depends on the operation and on its size. */
@@ -135,28 +134,50 @@ static void find_ways(team *t)
     t->sum_way = &t->sum_ways[k];
 }
 
+/* Selects the algorithm as far as that can be done before the others have published. True: this
+ * rank gives its contribution at once, and each member takes its result from these without another
+ * step. */
+static bool select_early(team *t, team_slot *s)
+{
+    const team_row *row = team_select_row(t, TEAM_BEST_MEMORY, true);
+
+    // The size alone decides whether an operation is inline, so its data can go with the stamp.
+    t->is_inline = row->algorithm == &team_inline;
+    t->is_put = false;
+    t->is_staged = false;
+    if (t->is_inline)
+        return true;
+    // The others need to know this rank's memory only if it can matter. The memory of all is at
+    // most this rank's: a row that needs none of it is selected by all.
+    if (row->memory != TEAM_ANY_MEMORY || t->has_gates) {
+        publish_refs(t, s);
+        row = team_select_row(t, team_find_memory_of(t, t->rank), false);
+    }
+    t->is_staged =
+        row->algorithm == &team_staged && row->memory == TEAM_ANY_MEMORY && !t->has_gates;
+    return t->is_staged && team_put_early(t);
+}
+
 static void publish(team *t)
 {
     const team_op *next = list_entry(t->queue.next, team_op, node);
     const op_stamp *stamp = &next->work->op.stamp;
+    bool has_one_step;
     team_slot *s;
 
     t->op = &next->work->op;
     find_ways(t);
     t->number++;
     s = team_slot_of(t, t->rank);
-    // The size alone decides whether an operation is inline, so its data can go with the stamp.
-    t->is_inline = team_select_row(t, TEAM_BEST_MEMORY, true)->algorithm == &team_inline;
-    if (!t->is_inline) {
-        publish_refs(t, s);
-        team_put_early(t);
-    }
+    has_one_step = select_early(t, s);
     // Most calls have the call site of the one before; the cache line then stays unmodified.
     if (memcmp(s->site, stamp->site, sizeof(s->site)) != 0)
         memcpy(s->site, stamp->site, sizeof(s->site));
     t->signature = pack_signature(stamp);
     publish_head(t, s, stamp);
-    t->to_compare = gives_only(t) ? t->number - 1 : t->number;
+    t->to_compare = t->number;
+    if (has_one_step && gives_only(t))
+        t->to_compare -= t->number < TEAM_AHEAD ? t->number : TEAM_AHEAD;
     t->awaited = -1;
     t->phase = TEAM_GATHERING;
     if (t->has_gates)
@@ -367,10 +388,13 @@ static bool prepare_direct(team *t)
  * yet. */
 static bool prepare(team *t)
 {
-    if (!t->is_inline && !t->has_gates)
-        t->memory_kind = team_find_memory(t);
-    t->algorithm =
-        t->is_inline ? &team_inline : team_select_row(t, t->memory_kind, false)->algorithm;
+    if (t->is_inline || t->is_staged) {
+        t->algorithm = t->is_inline ? &team_inline : &team_staged;
+    } else {
+        if (!t->has_gates)
+            t->memory_kind = team_find_memory(t);
+        t->algorithm = team_select_row(t, t->memory_kind, false)->algorithm;
+    }
     if ((t->algorithm == &team_shared || t->algorithm == &team_levels) && !resolve_all(t))
         return false;
     if (t->algorithm == &team_direct && !prepare_direct(t))

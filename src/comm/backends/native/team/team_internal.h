@@ -6,16 +6,17 @@
  * A member's part of the shared memory, written by its owner alone (except given_up, and what
  * team_shared.c writes of a slice), read by all:
  *
- *   team_part     counters, slots: operation number n stands in slot n % 4; gates of the groups of
+ *   team_part     counters, slots: operation number n stands in slot n % 16; gates of the groups of
  *                 which the owner is the lowest member, written by all their members
  *   team.staging  behind the parts of all: buffers in 0, in 1, out 0, out 1, each of one piece
  *
- * A member publishes operation n only after all have published n - 2, and compares the stamps of
- * n - 1 at the latest when it has published n. So the others read its slots of n - 3 and later
- * while it writes that of n: four slots. Only a rank that gives a small contribution and takes
- * nothing from others (a root that broadcasts) is one operation ahead: it does not wait, which
- * matters most where the others have to wait for a core. Every other operation ends after all have
- * published it. So all staging buffers are free as soon as all members have published n.
+ * A rank that gives a contribution of one piece and takes nothing from others (a root that
+ * broadcasts) does not wait in an operation, which matters most where the others have to wait for a
+ * core. It may be TEAM_AHEAD operations ahead: a member publishes operation n only after all have
+ * published n - 1 - TEAM_AHEAD, and compares the stamps of n - TEAM_AHEAD at the latest when it has
+ * published n. So the others read its slots of n - 1 - 2 TEAM_AHEAD and later while it writes that
+ * of n. Every other operation ends after all have published it; then all staging buffers are free
+ * as soon as all members have published the next one.
  */
 #ifndef LS_COMM_BACKENDS_NATIVE_TEAM_TEAM_INTERNAL_H
 #define LS_COMM_BACKENDS_NATIVE_TEAM_TEAM_INTERNAL_H
@@ -31,15 +32,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TEAM_SLOTS          4
-#define TEAM_INLINE_BYTES   16384 /* contribution that fits into a slot */
-#define TEAM_SMALL_BYTES    32    /* contribution that fits into the slot's first line */
+#define TEAM_SLOTS          16
+#define TEAM_AHEAD          (TEAM_SLOTS / 2 - 1) /* operations */
+#define TEAM_INLINE_BYTES   4096                 /* contribution that fits into a slot */
+#define TEAM_SMALL_BYTES    32 /* contribution that fits into the slot's first line */
 #define TEAM_PART_BYTES     114688
 #define TEAM_COMBINED_BYTES 4096 /* contribution that one member adds or copies for all */
 #define TEAM_SUMS_BYTES     (2 * (size_t)TEAM_COMBINED_BYTES) /* of a group's partial results */
 #define TEAM_BUFFERS        2 /* `in` buffers, and as many `out`; more are not faster */
 #define TEAM_PIECE_DEFAULT  ((size_t)256 << 10)
-#define TEAM_PIECE_OF_PAIR  ((size_t)1 << 20) /* 2 ranks wait for each other less often with it */
 #define TEAM_PAGE_BYTES     ((size_t)4096)
 #define TEAM_CHUNK_BYTES    ((size_t)256 << 10) /* moved by one call of team_progress() */
 #define TEAM_CHUNK_BITS     24
@@ -172,6 +173,15 @@ typedef struct team_row {
     team_memory memory;
 } team_row;
 
+/* How team_staged.c moves the current operation. */
+typedef struct staged_plan {
+    size_t bytes; /* of the vector */
+    size_t step;  /* bytes of the vector in a piece; from one reader's slice of it to the next */
+    size_t turns; /* places in a slice that pieces use in turn */
+    size_t turn_bytes;
+    bool is_whole; /* each member reduces all for itself */
+} staged_plan;
+
 typedef enum team_phase { TEAM_IDLE = 0, TEAM_GATHERING, TEAM_RUNNING } team_phase;
 
 struct team {
@@ -180,16 +190,16 @@ struct team {
     const group_info *info;
     int n;
     int rank;
-    size_t piece_bytes;  /* of a staging buffer */
-    size_t copied_bytes; /* of a piece that is only copied; at most piece_bytes */
-    size_t block_bytes;  /* of team_direct.c */
-    bool can_read;       /* all members can read each other's memory */
-    bool uses_futex;     /* some member shares its core with another */
-    bool has_gates;      /* members wait at gates, not for each other's counters */
-    levels levels;       /* level 0 only without gates */
-    bool is_inline;      /* the current operation is */
-    uint64_t signature;  /* team_head's, of the current operation */
-    uint64_t probe;      /* the value that others read to find out whether they can */
+    size_t piece_bytes; /* of a staging buffer */
+    size_t block_bytes; /* of team_direct.c */
+    bool can_read;      /* all members can read each other's memory */
+    bool uses_futex;    /* some member shares its core with another */
+    bool has_gates;     /* members wait at gates, not for each other's counters */
+    levels levels;      /* level 0 only without gates */
+    bool is_inline;     /* the current operation is */
+    bool is_staged;     /* it is sure to be, whatever memory the others have */
+    uint64_t signature; /* team_head's, of the current operation */
+    uint64_t probe;     /* the value that others read to find out whether they can */
     team_reader *readers;
     backend_bytes **received; /* of each member, see comm_host */
     team_row rows[COLL_BARRIER + 1][TEAM_ROWS_MAX];
@@ -217,7 +227,7 @@ struct team {
     uint64_t to_compare; /* it waits until so many operations are compared */
     copy_way *way;       /* one of `ways`, and of `sum_ways` */
     copy_way *sum_way;
-    bool is_put;             /* its contribution stands in `in` already */
+    bool is_put;             /* the first piece stands in `in` already */
     int arrived;             /* members 0 .. arrived - 1 have published operation compared + 1 */
     int awaited;             /* world rank of the last member to arrive, -1: none was missing */
     team_memory memory_kind; /* of all members' buffers, once all have published */
@@ -238,6 +248,7 @@ struct team {
     int helped; /* members whose slices have no chunk left, counted from this rank */
     size_t at;  /* bytes done */
     size_t end;
+    staged_plan staged;
     uint64_t n_pieces;
     uint64_t next_in; /* next piece to put in, to reduce, to take */
     uint64_t next_reduce;
@@ -293,9 +304,10 @@ team_memory team_find_memory(const team *t);
 
 /* --- team_staged.c --- */
 
-/* While the operation is published: copies this rank's contribution into staging, if that is where
- * the other member will read it and the buffer is free. */
-void team_put_early(team *t);
+/* While an operation is published that all members are sure to do by staging: puts the first piece
+ * of this rank's contribution there if the buffer is free (t->is_put). True: then each member takes
+ * its result from what the others have put, without another step. */
+bool team_put_early(team *t);
 
 /* --- team_shared.c --- */
 

@@ -88,8 +88,8 @@ static const char *source_data(const team *t, const levels_source *s, int level,
     return reads_sources(t) ? t->src[s->member] + t->at + at : team_staging(t, s->member) + at;
 }
 
-/* Adds the operands up, `count` elements, to `to` in staging; around the caches by copies of blocks
- * that are in the first-level cache. */
+/* Adds the operands up, `count` elements, to `to` in staging: copies blocks that are in the
+ * first-level cache. */
 static void add_up(team *t, char *to, reduce_operand *operands, int n, size_t count, bool is_final)
 {
     const coll *op = t->op;
@@ -98,10 +98,6 @@ static void add_up(team *t, char *to, reduce_operand *operands, int n, size_t co
     const size_t size = is_final ? whole : partial;
     _Alignas(64) char own[TEAM_BLOCK_BYTES];
 
-    if (copy_way_takes_plain(t->sum_way, count * size)) {
-        reduce_tree(to, operands, n, count, op->dtype, op->redop, is_final, op->divisor);
-        return;
-    }
     for (size_t done = 0; done < count;) {
         const size_t left = count - done;
         const size_t block = left < TEAM_BLOCK_BYTES / size ? left : TEAM_BLOCK_BYTES / size;

@@ -172,14 +172,10 @@ static void set_sizes(team *t, size_t segment_bytes)
 {
     size_t block = SCRATCH_BYTES / ((size_t)t->n - 1) / 4096 * 4096;
 
-    t->copied_bytes = segment_bytes != 0 ? segment_bytes : TEAM_PIECE_DEFAULT;
-    t->copied_bytes = (t->copied_bytes + 4095) / 4096 * 4096;
-    if (t->copied_bytes < (size_t)t->n * 64)
-        t->copied_bytes = ((size_t)t->n * 64 + 4095) / 4096 * 4096;
-    t->piece_bytes = t->copied_bytes;
-    if (t->n == 2 && t->piece_bytes < TEAM_PIECE_OF_PAIR)
-        t->piece_bytes =
-            t->piece_bytes < TEAM_PIECE_OF_PAIR / 4 ? 4 * t->piece_bytes : TEAM_PIECE_OF_PAIR;
+    t->piece_bytes = segment_bytes != 0 ? segment_bytes : TEAM_PIECE_DEFAULT;
+    t->piece_bytes = (t->piece_bytes + 4095) / 4096 * 4096;
+    if (t->piece_bytes < (size_t)t->n * 64)
+        t->piece_bytes = ((size_t)t->n * 64 + 4095) / 4096 * 4096;
     block = block > TEAM_BLOCK_MAX ? TEAM_BLOCK_MAX : block;
     t->block_bytes = block < TEAM_BLOCK_MIN ? TEAM_BLOCK_MIN : block;
     // A test that sets small pieces wants small blocks too.

@@ -19,10 +19,15 @@
  *              and out[p % 2] to be taken by all:      taken >= p - 1
  *   take(p)    needs all to have reduced p:            reduced > p
  *
- * all_reduce and reduce of two members that fill at most half a piece are shorter: each member puts
- * all of its contribution, and reduces all for itself (the root alone). Where staging is sure to be
- * selected, it puts while it publishes. So the member that comes last waits for nothing, which
- * matters most where the other one has to wait for a core, and both wait once instead of twice.
+ * all_reduce and reduce of two members, and small ones of few, have one step less: each member puts
+ * all of its contribution, and reduces all for itself (the root alone). Two members move as many
+ * bytes between their caches so, and read their own contribution a second time.
+ *
+ * Where staging is sure to be selected, a member puts the first piece while it publishes. So of an
+ * operation of one piece and one step the member that comes last waits for nothing, which matters
+ * most where the other one has to wait for a core, and a member that takes nothing from others does
+ * not wait at all.
+ *
  * Buffers are used in turn over all operations; so the one of a piece is free as soon as all have
  * reduced the piece before the last.
  *
@@ -35,72 +40,63 @@
 
 #include <string.h>
 
-/* Bytes of the vector of `count` elements in a piece: whole cache lines. What is only copied is
- * copied in while earlier pieces are copied out, so pieces of a large part would be slower. */
-static size_t piece_step(const team *t)
+#define FEW_RANKS   4
+#define WHOLE_BYTES ((size_t)16384) /* that each of few ranks reduces for itself */
+
+/* Fills in t->staged. */
+static void plan(team *t)
 {
-    const size_t piece = coll_reduces(t->op->kind) ? t->piece_bytes : t->copied_bytes;
+    const coll *op = t->op;
+    const size_t bytes = op->count * ls_dtype_size(op->dtype);
+    const size_t slices = coll_divides_src(op->kind) ? (size_t)t->n : 1;
+    // Whole cache lines, except the last piece.
+    const size_t step = t->piece_bytes / slices / 64 * 64;
+    const size_t most = bytes < step ? bytes : step;
+    staged_plan *s = &t->staged;
 
-    return coll_divides_src(t->op->kind) ? piece / (size_t)t->n / 64 * 64 : piece;
-}
-
-static size_t vector_bytes(const team *t)
-{
-    return t->op->count * ls_dtype_size(t->op->dtype);
-}
-
-/* Where the slice of each reader begins in a buffer, a multiple of this: the buffer is divided if
- * the vector is. */
-static size_t slice_stride(const team *t)
-{
-    return coll_divides_src(t->op->kind) ? t->piece_bytes / (size_t)t->n / 64 * 64 : t->piece_bytes;
-}
-
-/* Where a piece begins in its slice. Small ones of two ranks use all of it in turn: what the other
- * one has read there has left its second-level cache when it is written again. More ranks would
- * touch too much memory. */
-static size_t turn_at(const team *t, uint64_t piece)
-{
-    const size_t step = piece_step(t);
-    const size_t most = vector_bytes(t) < step ? vector_bytes(t) : step;
-    const size_t used = (most + TEAM_PAGE_BYTES - 1) / TEAM_PAGE_BYTES * TEAM_PAGE_BYTES;
-    const size_t turns = slice_stride(t) / used;
-
-    return t->n != 2 || turns < 2 ? 0 : (size_t)((t->pieces + piece) / TEAM_BUFFERS % turns) * used;
+    *s = (staged_plan){.bytes = bytes, .step = step, .turns = 1};
+    s->is_whole =
+        coll_reduces_whole(op->kind) && (t->n == 2 || (t->n <= FEW_RANKS && bytes <= WHOLE_BYTES));
+    // Small pieces of two members use all of a slice in turn: what the other one has read there has
+    // left its second-level cache when it is written again. More members would touch too much
+    // memory.
+    s->turn_bytes = (most + TEAM_PAGE_BYTES - 1) / TEAM_PAGE_BYTES * TEAM_PAGE_BYTES;
+    if (t->n == 2 && 2 * s->turn_bytes <= step)
+        s->turns = step / s->turn_bytes;
+    t->n_pieces = (bytes + step - 1) / step;
 }
 
 static char *staging_buffer(const team *t, int member, bool out, uint64_t piece)
 {
-    const size_t index = (out ? TEAM_BUFFERS : 0) + (size_t)((t->pieces + piece) % TEAM_BUFFERS);
+    const uint64_t number = t->pieces + piece;
+    const size_t index = (out ? TEAM_BUFFERS : 0) + (size_t)(number % TEAM_BUFFERS);
+    const size_t turn = t->staged.turns > 1 ? (size_t)(number / TEAM_BUFFERS % t->staged.turns) : 0;
 
-    return team_staging(t, member) + index * t->piece_bytes + turn_at(t, piece);
+    return team_staging(t, member) + index * t->piece_bytes + turn * t->staged.turn_bytes;
 }
 
 /* The range of piece p in the vector. */
 static void piece_range(const team *t, uint64_t p, size_t *at, size_t *bytes)
 {
-    const size_t step = piece_step(t);
-    const size_t all = vector_bytes(t);
+    const staged_plan *s = &t->staged;
 
-    *at = (size_t)p * step;
-    *bytes = all - *at < step ? all - *at : step;
+    *at = (size_t)p * s->step;
+    *bytes = s->bytes - *at < s->step ? s->bytes - *at : s->step;
+}
+
+/* Whether members take from each other what they have reduced. */
+static bool has_two_steps(const team *t)
+{
+    return coll_reduces_whole(t->op->kind) && !t->staged.is_whole;
 }
 
 static void begin(team *t)
 {
-    const size_t step = piece_step(t);
-
-    t->n_pieces = (vector_bytes(t) + step - 1) / step;
+    if (!t->is_put)
+        plan(t);
     t->next_in = t->is_put ? 1 : 0;
     t->next_reduce = 0;
     t->next_out = 0;
-}
-
-/* Whether each member reduces all for itself. A whole piece takes twice the time: what two members
- * write and read of it exceeds their second-level caches. */
-static bool is_whole(const team *t)
-{
-    return t->n == 2 && coll_reduces_whole(t->op->kind) && 2 * vector_bytes(t) <= piece_step(t);
 }
 
 /* Whether this counter of every member has reached `pieces` pieces of this operation. */
@@ -122,7 +118,7 @@ static void put(team *t, uint64_t p)
     piece_range(t, p, &at, &bytes);
     if (!team_is_source(op, t->rank))
         return;
-    if ((!coll_divides_src(op->kind) && !coll_reduces_whole(op->kind)) || is_whole(t)) {
+    if ((!coll_divides_src(op->kind) && !coll_reduces_whole(op->kind)) || t->staged.is_whole) {
         copy_shared(t->way, to, src + at, bytes);
         return;
     }
@@ -133,8 +129,8 @@ static void put(team *t, uint64_t p)
         if (k == t->rank)
             continue; // reads its own part from its source
         if (coll_divides_src(op->kind)) {
-            copy_shared(t->way, to + (size_t)k * slice_stride(t),
-                        src + (size_t)k * vector_bytes(t) + at, bytes);
+            copy_shared(t->way, to + (size_t)k * t->staged.step,
+                        src + (size_t)k * t->staged.bytes + at, bytes);
         } else {
             team_slice(bytes, t->n, k, &from, &length);
             copy_shared(t->way, to + from, src + at + from, length);
@@ -155,46 +151,42 @@ static bool try_put(team *t)
     return true;
 }
 
-void team_put_early(team *t)
+bool team_put_early(team *t)
 {
     const uint64_t used = t->pieces > 0 ? t->pieces - 1 : 0;
-    const team_row *row;
 
-    t->is_put = false;
-    if (t->has_gates || !is_whole(t) || t->op->count == 0)
-        return;
-    // The memory of all is at most this rank's: a row that needs none of it is selected by all.
-    row = team_select_row(t, team_find_memory_of(t, t->rank), false);
-    if (row->algorithm != &team_staged || row->memory != TEAM_ANY_MEMORY ||
-        team_first_below(t, offsetof(team_part, reduced), used) < t->n)
-        return;
+    if (t->op->count == 0 || team_first_below(t, offsetof(team_part, reduced), used) < t->n)
+        return false;
+    plan(t);
     put(t, 0);
     t->is_put = true;
     atomic_store_explicit(&t->parts[t->rank]->staged, t->pieces + 1, memory_order_release);
+    return t->n_pieces == 1 && !has_two_steps(t);
 }
 
 /* --- reduce --- */
 
-static void reduce_whole(team *t)
+static void reduce_whole(team *t, uint64_t p)
 {
+    const coll *op = t->op;
+    size_t at;
+    size_t bytes;
+
+    piece_range(t, p, &at, &bytes);
     for (int k = 0; k < t->n; k++)
-        t->sources[k] = k == t->rank ? t->op->src : staging_buffer(t, k, false, 0);
-    if (team_is_reader(t->op, t->rank))
-        team_reduce(t, t->op->dst, t->sources, t->op->count);
+        t->sources[k] = k == t->rank ? (const char *)op->src + at : staging_buffer(t, k, false, p);
+    if (team_is_reader(op, t->rank))
+        team_reduce(t, (char *)op->dst + at, t->sources, bytes / ls_dtype_size(op->dtype));
 }
 
 /* Reduces t->sources to `at` of dst and copies each block to `out` while it is in the first-level
- * cache; without a dst to `out` alone. */
+ * cache. */
 static void reduce_slice(team *t, char *out, size_t at, size_t bytes)
 {
     const bool is_reader = team_is_reader(t->op, t->rank);
     const size_t size = ls_dtype_size(t->op->dtype);
     _Alignas(64) char own[TEAM_BLOCK_BYTES];
 
-    if (!is_reader && copy_way_takes_plain(t->sum_way, bytes)) {
-        team_reduce(t, out, t->sources, bytes / size);
-        return;
-    }
     for (size_t done = 0; done < bytes;) {
         const size_t block = bytes - done < TEAM_BLOCK_BYTES ? bytes - done : TEAM_BLOCK_BYTES;
         char *to = is_reader ? (char *)t->op->dst + at + done : own;
@@ -222,12 +214,12 @@ static void reduce_piece(team *t, uint64_t p)
     if (!cut)
         team_slice(bytes, t->n, t->rank, &from, &length);
     for (int k = 0; k < t->n; k++) {
-        const size_t skip = cut ? (size_t)t->rank * slice_stride(t) : from;
+        const size_t skip = cut ? (size_t)t->rank * t->staged.step : from;
 
         t->sources[k] = staging_buffer(t, k, false, p) + skip;
     }
     t->sources[t->rank] =
-        (const char *)op->src + at + (cut ? (size_t)t->rank * vector_bytes(t) : from);
+        (const char *)op->src + at + (cut ? (size_t)t->rank * t->staged.bytes : from);
     if (!cut)
         reduce_slice(t, staging_buffer(t, t->rank, true, p) + from, at + from, length);
     else if (length > 0)
@@ -249,7 +241,7 @@ static void move_piece(team *t, uint64_t p)
         if (!team_moves(op, source, t->rank, &m))
             continue;
         if (coll_divides_src(op->kind))
-            from += (size_t)t->rank * slice_stride(t);
+            from += (size_t)t->rank * t->staged.step;
         if (source == t->rank)
             from = (const char *)op->src + m.from + at;
         if ((char *)op->dst + m.to + at != from)
@@ -257,22 +249,38 @@ static void move_piece(team *t, uint64_t p)
     }
 }
 
+/* Otherwise it only gives: a root that broadcasts, a member that is not the root of a gather. */
+static bool takes_from_others(const team *t)
+{
+    const coll *op = t->op;
+
+    return (coll_reduces(op->kind) && !t->staged.is_whole) ||
+           (team_is_reader(op, t->rank) &&
+            !(coll_shapes[op->kind].src_at_root && t->rank == op->root));
+}
+
 static bool try_reduce(team *t)
 {
     const uint64_t p = t->next_reduce;
 
-    if (p == t->next_in || !all_reached(t, offsetof(team_part, staged), p + 1) ||
-        (p >= TEAM_BUFFERS && coll_reduces_whole(t->op->kind) &&
+    if (p == t->next_in ||
+        (takes_from_others(t) && !all_reached(t, offsetof(team_part, staged), p + 1)) ||
+        (p >= TEAM_BUFFERS && has_two_steps(t) &&
          !all_reached(t, offsetof(team_part, taken), p + 1 - TEAM_BUFFERS)))
         return false;
-    if (is_whole(t))
-        reduce_whole(t);
+    if (t->staged.is_whole)
+        reduce_whole(t, p);
     else if (coll_reduces(t->op->kind))
         reduce_piece(t, p);
     else
         move_piece(t, p);
     t->next_reduce = p + 1;
-    team_publish(t, &t->parts[t->rank]->reduced, t->pieces + t->next_reduce);
+    // A member that waits for the buffers of the last pieces waits for a later stamp first.
+    if (has_two_steps(t) || p + TEAM_BUFFERS < t->n_pieces)
+        team_publish(t, &t->parts[t->rank]->reduced, t->pieces + t->next_reduce);
+    else
+        atomic_store_explicit(&t->parts[t->rank]->reduced, t->pieces + t->next_reduce,
+                              memory_order_release);
     return true;
 }
 
@@ -311,7 +319,7 @@ static bool try_take(team *t)
 /* Reduces first, then puts: that is what other members wait for. */
 static team_step step(team *t)
 {
-    const bool takes = coll_reduces_whole(t->op->kind) && !is_whole(t);
+    const bool takes = has_two_steps(t);
 
     if (!try_reduce(t) && !try_put(t) && !(takes && try_take(t)))
         return TEAM_WAITS;
