@@ -64,6 +64,14 @@ def tuned(threads=1):
     }
 
 
+def isa_limits(isa):
+    """What limits oneDNN, our own kernels, PyTorch's and MKL to AVX2; "best": nothing."""
+    if isa == "best":
+        return {}
+    return {"ONEDNN_MAX_CPU_ISA": "AVX2", "DNNL_MAX_CPU_ISA": "AVX2",
+            "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+
+
 def processor():
     """Its name, and the instruction sets that decide which kernels run."""
     with open("/proc/cpuinfo", encoding="utf-8") as f:
