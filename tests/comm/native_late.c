@@ -15,6 +15,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #define COUNT      2000   /* elements of an operation that is not inline; one piece */
 #define LONG       300000 /* several chunks of each rank's slice */
@@ -256,6 +257,50 @@ static void a_rank_that_only_gives_a_small_contribution_waits_for_none(void **st
     }
 }
 
+#define AHEAD 7 /* operations that a rank gives without waiting */
+
+/* The root of broadcasts waits for none of AHEAD, and for the first one before it ends the next. */
+static int run_disagreeing(const comm_boot *boot, void *arg)
+{
+    atomic_int *n_given = arg;
+    float x = (float)boot->rank;
+    const coll broadcast = team_rank_op(COLL_BROADCAST, LS_F32, LS_SUM, 0, &x, &x, 1);
+    const coll barrier = team_rank_op(COLL_BARRIER, LS_F32, LS_SUM, -1, NULL, NULL, 0);
+    team_rank *r = ls_calloc(1, sizeof(*r));
+
+    RANK_CHECK(r != NULL);
+    RANK_CHECK(team_rank_open(r, boot, PIECE) == LS_OK);
+    if (boot->rank == 0) {
+        for (int i = 0; i < AHEAD; i++)
+            RANK_CHECK(team_rank_run(r, &broadcast) == LS_OK);
+        team_rank_start(r, 0, &broadcast);
+        for (int i = 0; i < 1000; i++)
+            (void)team_progress(r->t);
+        RANK_CHECK(!r->is_done[0]);
+        atomic_store(n_given, 1);
+        RANK_CHECK(team_rank_wait(r, 0) == LS_EMISMATCH);
+    } else {
+        RANK_CHECK(reaches(n_given, 1));
+        RANK_CHECK(team_rank_run(r, &barrier) == LS_EMISMATCH);
+    }
+    RANK_CHECK(r->cause.kind == CAUSE_MISMATCH);
+    RANK_CHECK(strstr(r->text, "rank 0 called broadcast #1 ") != NULL);
+    RANK_CHECK(strstr(r->text, "rank 1 called barrier #1 ") != NULL);
+    team_rank_close(r);
+    ls_free(r);
+    return 0;
+}
+
+static void a_rank_that_is_ahead_compares_the_calls_later(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 20; k++) {
+        atomic_int n_given = 0;
+
+        assert_int_equal(ranks_run(AS_THREADS, 2, run_disagreeing, &n_given), 0);
+    }
+}
+
 #define MIXED_COUNT 5000 /* the most elements of one part: some operations are not inline */
 
 typedef struct mixed_op {
@@ -343,6 +388,7 @@ int main(void)
         cmocka_unit_test(the_last_rank_waits_for_no_rank_that_does_not_run),
         cmocka_unit_test(an_operation_sends_what_the_one_before_has_written),
         cmocka_unit_test(a_rank_that_only_gives_a_small_contribution_waits_for_none),
+        cmocka_unit_test(a_rank_that_is_ahead_compares_the_calls_later),
         cmocka_unit_test(operations_keep_their_data_while_a_rank_is_ahead),
     };
 

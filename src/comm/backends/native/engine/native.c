@@ -388,18 +388,23 @@ static bool may_have_message(const native_group *g, native_peer *p)
     return p->link != NULL && (p->is_local || match_is_expecting(p) || !list_empty(&g->receives));
 }
 
-/* Moves the group's messages, of one peer or (NULL) of all; true when something moved. */
-static bool spin_links(native_group *g, native_peer *only)
+static bool receive_group(native_group *g)
 {
-    native_state *s = g->state;
     bool moved = false;
 
     for (int i = 0; i < g->info->size; i++) {
-        if ((only == NULL || only == g->peers[i]) && may_have_message(g, g->peers[i]))
+        if (may_have_message(g, g->peers[i]))
             moved |= receive_peer(g->peers[i]);
     }
-    if (only != NULL && !moved)
-        return false;
+    return moved;
+}
+
+/* Moves the group's messages; has_received: some have come already. True when something moved. */
+static bool spin_links(native_group *g, bool has_received)
+{
+    native_state *s = g->state;
+    bool moved = has_received;
+
     moved |= exec_run(s);
     for (int i = 0; i < g->info->size; i++)
         moved |= flush_peer(g->peers[i]);
@@ -427,8 +432,10 @@ static bool spin_messages(native_group *g, int pass)
 {
     transfer *t = pass % SPIN_EVERYTHING == 0 ? NULL : expected_message(g);
 
-    if (t == NULL || t->bytes > LINK_POST_BYTES)
-        return spin_links(g, t == NULL ? NULL : t->peer);
+    if (t == NULL)
+        return spin_links(g, receive_group(g));
+    if (t->bytes > LINK_POST_BYTES) // no post can be it
+        return may_have_message(g, t->peer) && receive_peer(t->peer) && spin_links(g, true);
     if (!direct_try_receive(t))
         return false;
     native_complete_works(g->state);

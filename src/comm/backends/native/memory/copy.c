@@ -5,8 +5,8 @@
  * and link_shm.c call it; offer_way.c uses its comparisons.
  *
  * String instructions: Intel 64 and IA-32 Architectures Optimization Reference Manual, "Enhanced
- * REP MOVSB and STOSB operation". The C library uses them too, but not below 4 or 8 KiB, and not
- * from the size of a second-level cache on.
+ * REP MOVSB and STOSB operation". memcpy() of glibc 2.36 uses them too, but not from the size of
+ * the second-level cache on (bench/shared_writes).
  */
 #include "comm/backends/native/memory/copy.h"
 
@@ -161,8 +161,10 @@ static void copy_and_compare(copy_way *way, uint8_t *dst, const uint8_t *src, si
 
 void copy_shared(copy_way *way, void *dst, const void *src, size_t bytes)
 {
-    if (!HAS_AROUND || bytes < COPY_SHARED_BYTES || is_always_around)
-        copy(is_always_around && bytes >= COPY_SHARED_BYTES, dst, src, bytes);
+    if (!HAS_AROUND || bytes < COPY_SHARED_BYTES)
+        (void)copy_string(dst, src, bytes);
+    else if (is_always_around)
+        copy_around(dst, src, bytes);
     else if (copy_way_compares(way))
         copy_and_compare(way, dst, src, bytes);
     else

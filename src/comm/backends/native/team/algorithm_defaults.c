@@ -33,17 +33,18 @@
     ROW(kind_, "inline", TEAM_COMBINED_BYTES, INT_MAX, TEAM_HAS_GATES),                            \
         ROW(kind_, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_LEVELS)
 
-// `staged_`: contributions up to which copying twice through the caches beats the kernel's copy; of
-// two ranks, which copy at the same time, up to more.
+// `staged_`: contributions up to which copying twice through the caches beats the kernel's copy.
 #define COPY_ROWS(kind_, staged_)                                                                  \
-    ROW(kind_, "staged", (size_t)16 << 20, 2, TEAM_ANY_MEMORY),                                    \
-        ROW(kind_, "staged", staged_, INT_MAX, TEAM_ANY_MEMORY),                                   \
+    ROW(kind_, "staged", staged_, INT_MAX, TEAM_ANY_MEMORY),                                       \
         ROW(kind_, "direct", SIZE_MAX, INT_MAX, TEAM_READABLE_MEMORY),                             \
         ROW(kind_, "staged", SIZE_MAX, INT_MAX, TEAM_ANY_MEMORY)
 
 // Few ranks copy through staging buffers also what they could read in place: memory that another
 // core has read is slow to write again, which the program then does (bench/collectives counts it).
 #define FEW_RANKS_ROW(kind_) ROW(kind_, "staged", (size_t)4 << 20, 4, TEAM_ANY_MEMORY)
+
+// Two ranks, of which one gives what the other takes, copy at the same time.
+#define PAIR_ROW(kind_) ROW(kind_, "staged", (size_t)16 << 20, 2, TEAM_ANY_MEMORY)
 
 #define ROWS(kind_, staged_)                                                                       \
     ROW(kind_, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY), COPY_ROWS(kind_, staged_)
@@ -67,10 +68,13 @@ const team_rule team_defaults[] = {
     FEW_RANKS_ROW(COLL_BROADCAST),
     ROW(COLL_BROADCAST, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
     ROW(COLL_BROADCAST, "levels", SIZE_MAX, INT_MAX, TEAM_HAS_GATES),
+    PAIR_ROW(COLL_BROADCAST),
     COPY_ROWS(COLL_BROADCAST, (size_t)2 << 20),
     INLINE_ROWS(COLL_ALL_GATHER),
     FEW_RANKS_ROW(COLL_ALL_GATHER),
-    ROWS(COLL_ALL_GATHER, (size_t)1 << 20),
+    ROW(COLL_ALL_GATHER, "shared", SIZE_MAX, INT_MAX, TEAM_SHARED_MEMORY),
+    PAIR_ROW(COLL_ALL_GATHER),
+    COPY_ROWS(COLL_ALL_GATHER, (size_t)1 << 20),
     INLINE_ROWS(COLL_GATHER),
     ROWS(COLL_GATHER, (size_t)1 << 20),
     INLINE_ROWS(COLL_SCATTER),

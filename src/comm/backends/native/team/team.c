@@ -83,7 +83,7 @@ static void publish_head(team *t, team_slot *s, const op_stamp *stamp)
         else if (bytes <= TEAM_SMALL_BYTES)
             memcpy(s->head.small, t->op->src, bytes);
         else
-            copy_shared(t->way, s->data, t->op->src, bytes);
+            (void)copy_string(s->data, t->op->src, bytes);
     }
     s->head.sequence = stamp->sequence;
     s->head.count = stamp->count;
@@ -104,11 +104,9 @@ static void prefetch_next_slot(const team *t)
 {
     const char *next = (const char *)slot_of(t, t->rank, t->number + 1);
     const size_t bytes = team_contribution(t->op, t->n);
-    const bool is_around = t->way->is_around && bytes >= COPY_SHARED_BYTES;
 
     core_prefetch_write(next);
-    for (size_t at = 0; t->is_inline && !is_around && bytes > TEAM_SMALL_BYTES && at < bytes;
-         at += 64)
+    for (size_t at = 0; t->is_inline && bytes > TEAM_SMALL_BYTES && at < bytes; at += 64)
         core_prefetch_write(next + offsetof(team_slot, data) + at);
 }
 
@@ -147,6 +145,7 @@ static bool select_early(team *t, team_slot *s)
     t->is_staged = false;
     if (t->is_inline)
         return true;
+    find_ways(t);
     // The others need to know this rank's memory only if it can matter. The memory of all is at
     // most this rank's: a row that needs none of it is selected by all.
     if (row->memory != TEAM_ANY_MEMORY || t->has_gates) {
@@ -166,7 +165,6 @@ static void publish(team *t)
     team_slot *s;
 
     t->op = &next->work->op;
-    find_ways(t);
     t->number++;
     s = team_slot_of(t, t->rank);
     has_one_step = select_early(t, s);

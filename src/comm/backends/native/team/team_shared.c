@@ -22,7 +22,7 @@
  * The slices are those of Rabenseifner's reduce-scatter and all-gather (Thakur, Rabenseifner and
  * Gropp, 2005, section 4.5), with both phases in one pass, as the memory is shared. Inside a slice
  * work goes in blocks that are reduced in the first-level cache and copied to all destinations:
- * other cores have read these, and copy_string() takes their lines back in a third of the time of
+ * other cores have read these, and copy_string() takes their lines back in a quarter of the time of
  * plain stores.
  */
 #include "comm/backends/native/team/team_internal.h"
