@@ -559,6 +559,36 @@ static void hostile_bytes_at_the_socket_harm_nothing(void **state)
     stop(j);
 }
 
+/* The agent is stopped meanwhile, so the connection comes before the ends of the others. */
+static void a_connection_takes_the_place_of_one_that_has_ended(void **state)
+{
+    static const uint8_t ask[] = {4, 0, 0, 0, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff};
+    job *j = start_training("2", NULL);
+    char agent[STATUS_NAME];
+    int all[16]; /* as many as the agent serves */
+    siginfo_t info;
+    char byte;
+    int fd;
+
+    LS_UNUSED(state);
+    find_agent(j, agent);
+    for (int i = 0; i < 16; i++) {
+        all[i] = connect_to(agent);
+        assert_ok(net_send_all(all[i], "the agent", ask, sizeof(ask), ls_deadline_ms(JOB_LONG_MS)));
+        assert_ok(net_recv_all(all[i], "the agent", &byte, 1, ls_deadline_ms(JOB_LONG_MS)));
+    }
+    assert_int_equal(kill(j->pid, SIGSTOP), 0);
+    assert_int_equal(waitid(P_PID, (id_t)j->pid, &info, WSTOPPED), 0);
+    fd = connect_to(agent);
+    for (int i = 0; i < 16; i++)
+        (void)close(all[i]);
+    assert_int_equal(kill(j->pid, SIGCONT), 0);
+    assert_ok(net_send_all(fd, "the agent", ask, sizeof(ask), ls_deadline_ms(JOB_LONG_MS)));
+    assert_ok(net_recv_all(fd, "the agent", &byte, 1, ls_deadline_ms(JOB_LONG_MS)));
+    (void)close(fd);
+    stop(j);
+}
+
 static void another_user_gets_no_answer(void **state)
 {
     job *j = start_training("2", NULL);
@@ -725,6 +755,7 @@ int main(void)
         test(the_live_status_survives_a_tiny_terminal),
         test(the_live_status_ends_with_the_job),
         test(hostile_bytes_at_the_socket_harm_nothing),
+        test(a_connection_takes_the_place_of_one_that_has_ended),
         test(another_user_gets_no_answer),
         test(metrics_are_served_on_loopback),
     };

@@ -13,7 +13,9 @@
 #include "net/auth/listener.h"
 #include "net/socket.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -58,7 +60,7 @@ typedef struct scene {
     net_address at;
     ls_status status;
     char why[LS_ERROR_BYTES];
-    int listeners[4]; /* never accepted from */
+    int listeners[4 + DIAL_ADDRESSES_MAX]; /* never accepted from */
     int n_listeners;
     int64_t began_ms;
 } scene;
@@ -147,16 +149,28 @@ static void add_listener(listener *d)
     add(&bound);
 }
 
-/* A port without a listener. */
-static net_address refused(void)
+/* A port without a listener, which no other socket gets before the end. */
+static net_address refused(scene *s)
 {
-    const net_address any = any_port();
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(in);
+    char text[NET_ADDRESS_TEXT_MAX];
     net_address bound;
-    int fd;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    assert_ok(net_listen(&any, NET_STREAM, 1, &fd, &bound));
-    (void)close(fd);
+    assert_true(fd >= 0);
+    s->listeners[s->n_listeners++] = fd;
+    assert_int_equal(bind(fd, (const struct sockaddr *)&in, sizeof(in)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&in, &bytes), 0);
+    text_format(text, sizeof(text), "127.0.0.1:%d", ntohs(in.sin_port));
+    assert_ok(net_address_decode(text, &bound));
     return bound;
+}
+
+/* The last port that refused() has returned is free again. */
+static void release(scene *s)
+{
+    assert_int_equal(close(s->listeners[--s->n_listeners]), 0);
 }
 
 static int listen_idly(scene *s, int backlog, net_address *bound)
@@ -260,7 +274,7 @@ static void the_address_that_answers_is_taken(void **state)
 
     LS_UNUSED(state);
     begin(&s);
-    at = refused();
+    at = refused(&s);
     add(&at);
     add_listener(s.listener);
     call(&s, SOON);
@@ -291,13 +305,14 @@ static void dial_repeats_until_a_listener_accepts(void **state)
 
     LS_UNUSED(state);
     begin(&s);
-    at = refused();
+    at = refused(&s);
     add(&at);
     call(&s, SOON);
     run_for(&s, 200);
     assert_int_equal(s.n_done, 0);
     assert_true(names.n_asked > 1);
     assert_non_null(strstr(dial_last_error(s.dial), "Connection refused"));
+    release(&s);
     assert_ok(listener_listen(s.listener, &at, NULL));
     assert_true(await_done(&s) < 5000);
     expect_connected(&s, 0);
@@ -330,7 +345,7 @@ static void more_addresses_than_it_tries_do_no_harm(void **state)
     begin(&s);
     add_listener(s.listener);
     for (int i = 0; i < DIAL_ADDRESSES_MAX; i++) {
-        const net_address at = refused();
+        const net_address at = refused(&s);
 
         add(&at);
     }
@@ -364,13 +379,14 @@ static void different_key_ends_the_dial_and_names_the_file_to_copy(void **state)
 
 static void different_key_is_reported_although_other_addresses_fail(void **state)
 {
-    const net_address at = refused();
+    net_address at;
     scene s;
 
     LS_UNUSED(state);
     begin(&s);
     add_silent(&s);
     add_listener(s.wrong_listener);
+    at = refused(&s);
     add(&at);
     call(&s, SOON);
     assert_true(await_done(&s) < 2500);
@@ -411,12 +427,13 @@ static void different_key_is_not_final_for_one_of_several_candidates(void **stat
     LS_UNUSED(state);
     begin(&s);
     add_listener(s.wrong_listener);
-    late = refused();
+    late = refused(&s);
     add(&late);
     call_by(&s, true, SOON);
     run_for(&s, 700); /* longer than the other addresses get after a rejection by name */
     assert_int_equal(s.n_done, 0);
     assert_true(dial_last_error(s.dial)[0] != 0);
+    release(&s);
     assert_ok(listener_listen(s.listener, &late, &late));
     (void)await_done(&s);
     expect_connected(&s, 1);
@@ -446,9 +463,10 @@ static void deadline_holds_while_no_address_replies(void **state)
 
     LS_UNUSED(state);
     for (int which = 0; which < 3; which++) {
-        const net_address at = refused();
+        net_address at;
 
         begin(&s);
+        at = refused(&s);
         if (which == 0)
             add_silent(&s);
         else if (which == 1)

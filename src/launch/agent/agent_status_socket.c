@@ -13,6 +13,8 @@
 #include "net/messages/frame_link.h"
 #include "net/socket.h"
 
+#include <errno.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
@@ -87,11 +89,26 @@ static void log_refusal(status_socket *s)
         ls_log(LS_LOG_WARN, "launch", "refused a connection for lockstep top: %s", ls_last_error());
 }
 
+/* The poller may report a new connection before the end of an older one. */
+static bool has_left(const status_peer *p)
+{
+    char byte;
+    const ssize_t n = recv(p->link.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 static status_peer *free_peer(status_socket *s)
 {
     for (int i = 0; i < CLIENTS_MAX; i++)
         if (!s->peers[i].is_used)
             return &s->peers[i];
+    for (int i = 0; i < CLIENTS_MAX; i++) {
+        if (has_left(&s->peers[i])) {
+            on_ended(&s->peers[i], "");
+            return &s->peers[i];
+        }
+    }
     return NULL;
 }
 
